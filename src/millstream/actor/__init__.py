@@ -1,0 +1,1 @@
+"""Making experience: a policy plays an environment and fills rollouts."""

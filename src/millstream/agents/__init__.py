@@ -1,0 +1,1 @@
+"""Algorithms as functions over their own state, one file each."""

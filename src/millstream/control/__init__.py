@@ -1,0 +1,1 @@
+"""What should be, what is, and closing the gap."""

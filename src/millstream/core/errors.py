@@ -1,0 +1,88 @@
+"""The error tree, drawn once. An error says what was got and what to do; a door turns it into an answer.
+
+    MillError
+    ├── ConfigError      a key, type or range of the experiment is wrong
+    ├── UnknownName      nothing is registered under that name
+    ├── MissingPart      an optional package is not installed
+    ├── EnvError         the environment broke its promise
+    ├── AgentError       the agent broke its promise
+    ├── Diverged         the numbers of learning are no longer finite
+    ├── CheckpointError  no usable checkpoint, or one of another experiment
+    ├── StorageError     the disk is full, or the folder cannot be written
+    ├── RunError         no such run, or it is not running
+    ├── CodecError       bytes that are not a message
+    ├── Fenced           another learner owns this run
+    └── WorkerFailed     a worker died and could not be replaced
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MillError(Exception):
+    """Anything that a person can act upon."""
+
+    exit_code = 2
+
+
+class ConfigError(MillError):
+    """A key, type or range of the experiment is wrong."""
+
+
+class UnknownName(MillError):
+    """Nothing is registered under that name."""
+
+    @classmethod
+    def of(cls, kind: str, name: str, known: Iterable[str], hint: str = "") -> UnknownName:
+        """An error that names the nearest known names."""
+        names = sorted(known)
+        near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or names[:8]
+        meant = f"; did you mean {' or '.join(near)}?" if near else ""
+        return cls(f"unknown {kind} {name!r}{meant}{' ' + hint if hint else ''}")
+
+
+class MissingPart(MillError):
+    """An optional package is not installed."""
+
+    @classmethod
+    def of(cls, what: str, extra: str) -> MissingPart:
+        """An error that says which extra to install."""
+        return cls(f"{what} is not installed; run: pip install 'millstream[{extra}]'")
+
+
+class EnvError(MillError):
+    """The environment broke its promise."""
+
+
+class AgentError(MillError):
+    """The agent broke its promise."""
+
+
+class Diverged(MillError):
+    """The numbers of learning are no longer finite."""
+
+
+class CheckpointError(MillError):
+    """No usable checkpoint, or one of another experiment."""
+
+
+class StorageError(MillError):
+    """The disk is full, or the folder cannot be written."""
+
+
+class RunError(MillError):
+    """No such run, or it is not running."""
+
+
+class CodecError(MillError):
+    """Bytes that are not a message."""
+
+
+class Fenced(MillError):
+    """Another learner owns this run."""
+
+
+class WorkerFailed(MillError):
+    """A worker died and could not be replaced."""

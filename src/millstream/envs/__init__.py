@@ -1,0 +1,1 @@
+"""The world: environments as vectors of slots behind the `Env` port."""

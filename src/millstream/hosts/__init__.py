@@ -1,0 +1,1 @@
+"""Places where roles run, and the only loop."""

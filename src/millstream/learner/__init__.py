@@ -1,0 +1,1 @@
+"""Turning experience into policies, one minibatch at a time."""

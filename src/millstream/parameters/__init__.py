@@ -1,0 +1,1 @@
+"""Versions of a policy and who may read them."""

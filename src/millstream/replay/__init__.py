@@ -1,0 +1,1 @@
+"""Experience at rest, between the actors and the learner."""

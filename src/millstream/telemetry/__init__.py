@@ -1,0 +1,1 @@
+"""What happened: recorded, stored, drawn."""

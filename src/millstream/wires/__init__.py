@@ -1,0 +1,1 @@
+"""Implementations of the ports that cross a boundary: none (memory), processes (shared)."""
