@@ -36,7 +36,10 @@ _GROUPS = ("observations", "finals", "carry", "extras")
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each array of a rollout stands in a slab. Finals have room for an ending at every step; pages never touched cost nothing."""
+    """Where each array of a rollout stands in a slab.
+
+    Finals have room for an ending at every step; pages that are never touched cost nothing.
+    """
 
     arrays: Mapping[str, tuple[str, tuple[int, ...], int]]  # path -> dtype, shape, offset
     size: int
@@ -169,7 +172,9 @@ def decode(message: memoryview | bytes | bytearray) -> Rollout:
     try:
         header = json.loads(bytes(message[_PREFIX.size : _PREFIX.size + length]))
         stamp = Stamp(**{**header["stamp"], "policy": Version(*header["stamp"]["policy"])})
-        arrays = {path: _view(message, dtype, tuple(shape), start + place) for path, dtype, shape, place in header["arrays"]}
+        arrays = {
+            path: _view(message, dtype, tuple(shape), start + place) for path, dtype, shape, place in header["arrays"]
+        }
         return _assemble(arrays, stamp)
     except (ValueError, KeyError, TypeError) as error:
         raise CodecError(f"a message's header is damaged: {error}") from error

@@ -1,18 +1,18 @@
 """The error tree, drawn once. An error says what was got and what to do; a door turns it into an answer.
 
-    MillError
-    ├── ConfigError      a key, type or range of the experiment is wrong
-    ├── UnknownName      nothing is registered under that name
-    ├── MissingPart      an optional package is not installed
-    ├── EnvError         the environment broke its promise
-    ├── AgentError       the agent broke its promise
-    ├── Diverged         the numbers of learning are no longer finite
-    ├── CheckpointError  no usable checkpoint, or one of another experiment
-    ├── StorageError     the disk is full, or the folder cannot be written
-    ├── RunError         no such run, or it is not running
-    ├── CodecError       bytes that are not a message
-    ├── Fenced           another learner owns this run
-    └── WorkerFailed     a worker died and could not be replaced
+MillError
+├── ConfigError      a key, type or range of the experiment is wrong
+├── UnknownName      nothing is registered under that name
+├── MissingPart      an optional package is not installed
+├── EnvError         the environment broke its promise
+├── AgentError       the agent broke its promise
+├── Diverged         the numbers of learning are no longer finite
+├── CheckpointError  no usable checkpoint, or one of another experiment
+├── StorageError     the disk is full, or the folder cannot be written
+├── RunError         no such run, or it is not running
+├── CodecError       bytes that are not a message
+├── Fenced           another learner owns this run
+└── WorkerFailed     a worker died and could not be replaced
 """
 
 from __future__ import annotations

@@ -65,9 +65,17 @@ class Snapshots(Protocol):
 
 
 class Agent(Protocol[S]):
-    """An algorithm as functions over its own state."""
+    """An algorithm as functions over its own state, built for one spec."""
 
-    def init(self, spec: EnvSpec, seed: int) -> S:
+    spec: EnvSpec
+    Hyper: type
+    """Its hyper-parameters: a frozen dataclass of settings."""
+    window: int
+    """How many rollouts an actor may be ahead of the learner."""
+    sequences: bool
+    """Whether a row of its batches is a slot's whole sequence [T, ...] rather than one step."""
+
+    def init(self, seed: int) -> S:
         """A fresh state: a tree of dataclasses, dictionaries, arrays and plain values."""
 
     def policy(self, state: S, hyper: Any) -> Params:
@@ -94,7 +102,7 @@ class Agent(Protocol[S]):
         """The mean gradient over the minibatch. Pure: threads call it at once on shards of one minibatch."""
 
     def apply(self, state: S, gradients: Gradients, hyper: Any) -> S:
-        """Clip and step the optimiser."""
+        """Clip and step the optimiser; the old state may be used up."""
 
 
 class Subscription(Protocol[M]):

@@ -36,8 +36,10 @@ class Box:
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Low and high, each of this shape."""
-        low, high = (np.broadcast_to(np.asarray(edge, np.float64).reshape(np.shape(edge) and self.shape), self.shape)
-                     for edge in (self.low, self.high))
+        low, high = (
+            np.broadcast_to(np.asarray(edge, np.float64).reshape(np.shape(edge) and self.shape), self.shape)
+            for edge in (self.low, self.high)
+        )
         return low, high
 
 

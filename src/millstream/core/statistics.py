@@ -28,7 +28,9 @@ def iqm(values: Sequence[float]) -> float:
     return float(np.average(ordered, weights=weights))
 
 
-def bootstrap(values: Sequence[float], confidence: float = 0.95, draws: int = 2000, seed: int = 0) -> tuple[float, float]:
+def bootstrap(
+    values: Sequence[float], confidence: float = 0.95, draws: int = 2000, seed: int = 0
+) -> tuple[float, float]:
     """The interval of the mean, by drawing again from the values."""
     data = np.asarray(values, np.float64)
     picks = np.random.default_rng(seed).integers(0, len(data), (draws, len(data)))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from millstream.core.errors import CheckpointError
-
-T = TypeVar("T")
 
 
 def flatten(tree: Any, path: str = "") -> tuple[dict[str, np.ndarray], Any]:
@@ -33,26 +31,23 @@ def unflatten(arrays: Mapping[str, np.ndarray], skeleton: Any) -> Any:
     return skeleton
 
 
-def rebuild(template: T, tree: Any, path: str = "state") -> T:
+def rebuild(template: Any, tree: Any, path: str = "state") -> Any:
     """A tree of the template's types from one of plain dictionaries; shapes must agree, devices follow the template."""
     if dataclasses.is_dataclass(template) and not isinstance(template, type):
         if not isinstance(tree, Mapping):
             raise CheckpointError(f"{path} should be a {type(template).__name__}, got {type(tree).__name__}")
         names = [field.name for field in dataclasses.fields(template)]
-        return type(template)(**{name: rebuild(getattr(template, name), tree.get(name), f"{path}.{name}") for name in names})
+        values = {name: rebuild(getattr(template, name), tree.get(name), f"{path}.{name}") for name in names}
+        return type(template)(**values)
     if isinstance(template, dict):
-        return type(template)(
-            {key: rebuild(template[key], value, f"{path}.{key}") if key in template else value for key, value in tree.items()}
-        )
+        return {key: rebuild(template.get(key), value, f"{path}.{key}") for key, value in tree.items()}
     if _is_array(template):
         if tuple(np.shape(tree)) != tuple(template.shape):
             raise CheckpointError(f"{path} has shape {tuple(np.shape(tree))}, expected {tuple(template.shape)}")
         if isinstance(template, np.ndarray):
-            return np.array(tree, dtype=template.dtype)  # type: ignore[return-value]
-        return template.new_tensor(np.asarray(tree))  # type: ignore[attr-defined, no-any-return]
-    if isinstance(template, tuple):
-        return tuple(tree)  # type: ignore[return-value]
-    return tree  # type: ignore[no-any-return]
+            return np.array(tree, dtype=template.dtype)
+        return template.new_tensor(np.asarray(tree))
+    return tuple(tree) if isinstance(template, tuple) else tree
 
 
 def _is_array(value: Any) -> bool:
@@ -62,7 +57,8 @@ def _is_array(value: Any) -> bool:
 def _strip(tree: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         return {
-            field.name: _strip(getattr(tree, field.name), f"{path}/{field.name}", arrays) for field in dataclasses.fields(tree)
+            field.name: _strip(getattr(tree, field.name), f"{path}/{field.name}", arrays)
+            for field in dataclasses.fields(tree)
         }
     if isinstance(tree, Mapping):
         return {str(key): _strip(value, f"{path}/{key}", arrays) for key, value in tree.items()}

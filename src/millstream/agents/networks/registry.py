@@ -1,0 +1,54 @@
+"""Networks by kind. One's own joins as `module:Class`, called with the same arguments as `Mlp`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from millstream.agents.distributions import Distribution
+from millstream.agents.features import Features
+from millstream.agents.networks.protocol import Network
+from millstream.core.errors import ConfigError, UnknownName
+from millstream.core.spec import Box, EnvSpec
+
+KINDS = ("auto", "mlp", "torch", "lstm")
+_ATTRIBUTES = ("size", "recurrent", "images", "init", "names", "place", "carry", "act", "forward", "backward")
+
+
+def build(
+    spec: EnvSpec,
+    distribution: Distribution,
+    kind: str = "auto",
+    hidden: Sequence[int] = (64, 64),
+    activation: str = "tanh",
+    shared: bool = False,
+    memory: int = 64,
+    device: str = "cpu",
+) -> Network:
+    """The network for a spec. `auto` is NumPy for numbers and torch for images."""
+    pictures = any(isinstance(space, Box) and space.is_image for space in spec.observations.values())
+    if kind == "auto":
+        kind = "torch" if pictures or device != "cpu" else "mlp"
+    heads: dict[str, Any] = {"outputs": distribution.width, "spread": distribution.spread}
+    shape: dict[str, Any] = {"hidden": tuple(hidden), "activation": activation, "shared": shared}
+    if kind == "mlp":
+        from millstream.agents.networks.mlp import Mlp
+
+        return Mlp(Features(spec).width, **heads, **shape)
+    if kind in ("torch", "lstm"):
+        from millstream.agents.networks.torch import TorchNetwork
+
+        return TorchNetwork(spec, **heads, **shape, memory=memory if kind == "lstm" else 0, device=device)
+    if ":" not in kind:
+        raise UnknownName.of("network", kind, KINDS, "(your own: module:Class)")
+    module, _, name = kind.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UnknownName(f"the network {kind!r} cannot be found: {error}") from error
+    network = found(Features(spec).width, **heads, **shape)
+    missing = [attribute for attribute in _ATTRIBUTES if not hasattr(network, attribute)]
+    if missing:
+        raise ConfigError(f"{kind} is not a network: it lacks {', '.join(missing)}; see networks/protocol.py")
+    return network  # type: ignore[no-any-return]

@@ -1,0 +1,222 @@
+"""Gymnasium's spaces in our words: what an environment shows becomes named arrays, what we choose becomes its actions.
+
+This file knows Gymnasium's spaces by their shape only and imports nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from millstream.core.data import Array
+from millstream.core.errors import EnvError
+from millstream.core.spec import MASK, SINGLE, Box, Discrete, MultiDiscrete, Space
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One named array of an observation: where it stands in what Gymnasium gives, and what we make of it."""
+
+    name: str
+    path: tuple[str | int, ...]
+    space: Space
+    given: np.dtype
+    """The type that the environment promised."""
+    shape: tuple[int, ...]
+    """The shape that the environment promised; ours is flat where choices stand in a grid."""
+    start: Array | None = None
+    """What the lowest choice is called there, where that is not 0."""
+
+    def find(self, observation: Any) -> Any:
+        """This leaf's part of an observation."""
+        for key in self.path:
+            observation = observation[key]
+        return observation
+
+
+def leaves(space: Any) -> tuple[list[Leaf], Leaf | None]:
+    """The named arrays of an observation space, and the one that says which actions are legal."""
+    found = _leaves(space, ())
+    masks = [leaf for leaf in found if leaf.path[-1:] == (MASK,)]
+    shown = [leaf for leaf in found if leaf not in masks]
+    if not shown:
+        raise EnvError(f"the observation space {space} shows nothing")
+    return shown, masks[0] if masks else None
+
+
+def choices(space: Any) -> Space:
+    """An action space in our words."""
+    if _kind(space) not in ("Box", "Discrete", "MultiDiscrete", "MultiBinary"):
+        raise EnvError(f"the action space {space} is not supported; use Discrete, MultiDiscrete, MultiBinary or Box")
+    return _leaf(space, ()).space
+
+
+def _leaves(space: Any, path: tuple[str | int, ...]) -> list[Leaf]:
+    kind = _kind(space)
+    if kind == "Dict":
+        return [leaf for key, part in space.spaces.items() for leaf in _leaves(part, (*path, key))]
+    if kind == "Tuple":
+        return [leaf for at, part in enumerate(space.spaces) for leaf in _leaves(part, (*path, at))]
+    return [_leaf(space, path)]
+
+
+def _leaf(space: Any, path: tuple[str | int, ...]) -> Leaf:
+    name = ".".join(str(key) for key in path) or SINGLE
+    kind = _kind(space)
+    if kind == "Box":
+        return Leaf(name, path, _box(space), np.dtype(space.dtype), tuple(space.shape))
+    if kind == "Discrete":
+        start = np.int64(space.start) if int(space.start) else None
+        return Leaf(name, path, Discrete(int(space.n)), np.dtype(np.int64), (), start)
+    if kind == "MultiDiscrete":
+        grid = np.asarray(space.nvec)
+        begin = np.asarray(getattr(space, "start", np.zeros_like(grid))).astype(np.int64)
+        nvec = MultiDiscrete(tuple(int(n) for n in grid.ravel()))
+        return Leaf(name, path, nvec, np.dtype(np.int64), grid.shape, begin.ravel() if begin.any() else None)
+    if kind == "MultiBinary":
+        return Leaf(name, path, MultiDiscrete((2,) * int(np.prod(space.shape))), np.dtype(np.int8), tuple(space.shape))
+    raise EnvError(f"the observation space {space}{f' of {name!r}' if path else ''} is not supported; flatten it to a Box")
+
+
+def _box(space: Any) -> Box:
+    # Bytes stay bytes, they are small; every other number becomes what networks compute with.
+    dtype = "uint8" if space.dtype == np.uint8 else "float32"
+    return Box(tuple(space.shape), dtype, _edge(space.low), _edge(space.high))
+
+
+def _edge(values: Array) -> float | tuple[float, ...]:
+    flat = np.asarray(values, np.float64).ravel()
+    if flat.size and (flat == flat[0]).all():
+        return float(flat[0])
+    return tuple(flat.tolist())
+
+
+def _kind(space: Any) -> str:
+    """The name of the nearest class of Gymnasium, so that a user's subclass of Box is a Box."""
+    for cls in type(space).__mro__:
+        if cls.__module__.startswith("gymnasium.spaces"):
+            return str(cls.__name__)
+    return type(space).__name__
+
+
+class Reader:
+    """Copies observations into arrays of ours, and refuses those that are not what the space promised."""
+
+    def __init__(self, parts: Sequence[Leaf], slots: int) -> None:
+        self.parts = parts
+        self.slots = slots
+        self.arrays = {part.name: np.zeros((slots, *part.space.shape), part.space.dtype) for part in parts}
+
+    def read(self, batch: Any, rows: Array | slice = slice(None)) -> None:
+        """Take over a batch of observations, or only some of its slots."""
+        for part in self.parts:
+            given = self._checked(part, part.find(batch), (self.slots, *part.shape))
+            target = self.arrays[part.name]
+            target[rows] = given.reshape(target.shape)[rows]
+            if part.start is not None:
+                target[rows] -= part.start
+            self._finite(part, target)
+
+    def pick(self, singles: Sequence[Any]) -> dict[str, Array]:
+        """Observations of single slots, stacked in their order."""
+        picked = {}
+        for part in self.parts:
+            rows = np.empty((len(singles), *part.space.shape), part.space.dtype)
+            for row, single in zip(rows, singles, strict=True):
+                row[...] = self._checked(part, part.find(single), part.shape).reshape(row.shape)
+            if part.start is not None:
+                rows -= part.start
+            self._finite(part, rows)
+            picked[part.name] = rows
+        return picked
+
+    def at(self, slots: Array) -> dict[str, Array]:
+        """Copies of what some slots show now."""
+        return {name: array[slots] for name, array in self.arrays.items()}
+
+    def _checked(self, part: Leaf, given: Any, shape: tuple[int, ...]) -> Array:
+        array = np.asarray(given)
+        if array.shape != shape:
+            raise EnvError(f"observation {part.name!r} has shape {array.shape}, its space promises {shape}")
+        if array.dtype != part.given and not np.can_cast(array.dtype, part.given, "same_kind"):
+            raise EnvError(f"observation {part.name!r} is {array.dtype}, its space promises {part.given}")
+        return array
+
+    def _finite(self, part: Leaf, array: Array) -> None:
+        if array.dtype.kind == "f" and not finite(array):
+            bad = array[~np.isfinite(array)][0]
+            slot = int(np.argwhere(~np.isfinite(array))[0][0])
+            raise EnvError(f"observation {part.name!r} holds {bad} (slot {slot}); check the environment's arithmetic")
+
+
+class Chooser:
+    """Turns our actions into the environment's, and refuses those outside its space."""
+
+    def __init__(self, space: Any, slots: int) -> None:
+        self.space = choices(space)
+        leaf = _leaf(space, ())
+        self._start = leaf.start
+        self._given = np.dtype(space.dtype)
+        self._shape = (slots, *self.space.shape)
+        self._batch = (slots, *leaf.shape)
+        if isinstance(self.space, Box):
+            self._low, self._high = np.asarray(space.low), np.asarray(space.high)
+        else:
+            tops = (self.space.n,) if isinstance(self.space, Discrete) else self.space.nvec
+            self._top = np.array(tops, np.int64) if len(set(tops)) > 1 else tops[0]
+
+    def translate(self, actions: Array) -> Array:
+        """The same choices in the environment's own terms; continuous ones are clipped to its bounds."""
+        array = np.asarray(actions)
+        if array.shape != self._shape:
+            raise EnvError(f"actions have shape {array.shape}, the environment takes {self._shape}")
+        if isinstance(self.space, Box):
+            return self._clipped(array)
+        if array.dtype.kind not in "iu":
+            raise EnvError(f"actions are {array.dtype}, the environment takes integers")
+        if array.min() < 0 or (array >= self._top).any():
+            raise EnvError(f"action {array[_outside(array, self._top)][0]} is not one of {self.space}")
+        if self._start is not None:
+            array = array + self._start
+        return array.astype(self._given, copy=False).reshape(self._batch)
+
+    def _clipped(self, array: Array) -> Array:
+        if not finite(array):
+            raise EnvError(f"actions hold {array[~np.isfinite(array)][0]}; the policy's numbers are no longer finite")
+        clipped = np.clip(array, self._low, self._high)
+        return clipped.astype(self._given, copy=False).reshape(self._batch)
+
+
+def finite(array: Array) -> bool:
+    """Whether every number is finite, at the price of one pass without a temporary array."""
+    flat = array.reshape(-1)
+    # A dot product carries every NaN and infinity into one number. Large numbers may overflow it: then look closely.
+    return bool(np.isfinite(np.dot(flat, flat)) or np.isfinite(flat).all())
+
+
+def masks_of(infos: Mapping[str, Any], slots: int, width: int) -> Array:
+    """The legal actions that a vector's `info` names, [slots, width]."""
+    given = infos.get(MASK)
+    if given is None:
+        raise EnvError(f"info has no {MASK!r}, though it had one before")
+    present = infos.get(f"_{MASK}")
+    if present is not None and not np.all(present):
+        raise EnvError(f"info of slot {int(np.argmin(present))} has no {MASK!r}, though it had one before")
+    return mask_array(given, slots, width)
+
+
+def mask_array(given: Any, slots: int, width: int) -> Array:
+    """A batch of masks as booleans."""
+    array = np.asarray(given)
+    if array.dtype == object:
+        array = np.stack([np.concatenate([np.atleast_1d(part) for part in np.atleast_1d(row)]) for row in given])
+    if array.size != slots * width:
+        raise EnvError(f"{MASK} has shape {array.shape}, {slots} slots of {width} choices need ({slots}, {width})")
+    return array.reshape(slots, width).astype(bool)
+
+
+def _outside(array: Array, top: Array | int) -> Array:
+    return (array < 0) | (array >= top)

@@ -1,0 +1,263 @@
+"""How a run is doing: a running summary, fed by reports and by nothing else.
+
+What decides anything (`target_reached`, `done`) depends on the order and content of the reports only;
+time, which comes in as each report's `at`, moves nothing but speeds and shares.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+from millstream.core.topics import Report
+from millstream.telemetry.windows import Curve, Rate, RecentSums
+
+Shares: TypeAlias = dict[str, dict[str, float]]
+"""Role ("actors", "learner") -> stage -> share of the time of the last seconds."""
+WINDOW = 100
+"""How many training episodes `train_return` is the mean of, as everywhere in the field."""
+
+
+class Progress:
+    """Counters, recent returns, speeds and time shares of one run."""
+
+    def __init__(
+        self,
+        *,
+        started_at: float,
+        total_steps: int | None = None,
+        target: float | None = None,
+        one_process: bool = False,
+    ) -> None:
+        self.started_at = started_at  # seconds since 1970 at which the process began
+        self.total_steps = total_steps
+        self.target = target
+        self.one_process = one_process  # actors and learner take turns, so neither ever waits for the other
+        self.made = self.trained = self.stale = self.rolled_back = self.lost = 0
+        self.episodes = self.updates = self.samples = self.queue = 0
+        self.lesson: Mapping[str, float] = {}
+        self.hyper: Mapping[str, float] = {}
+        self.version: tuple[int, int] | None = None
+        self.best: float | None = None  # the best mean of 100, once there are 100
+        self.best_episode: float | None = None
+        self.evaluation: Report | None = None
+        self.checkpoint: Report | None = None
+        self.target_reached: dict[str, float] | None = None
+        self.last_at: float | None = None
+        self.heartbeats: dict[str, float] = {}
+        self.curve = Curve()
+        self._made_before = 0  # by earlier processes of this run: no part of this one's speed
+        self._returns: deque[float] = deque(maxlen=2 * WINDOW)
+        self._lengths: deque[int] = deque(maxlen=WINDOW)
+        self._rate = Rate()
+        self._lags = RecentSums()
+        self._stages = {"actors": RecentSums(), "learner": RecentSums()}
+
+    def take(self, report: Report) -> None:
+        """Count one report; kinds that mean nothing here are passed over."""
+        take = getattr(self, f"_take_{report['kind']}", None)
+        if take is None:
+            return
+        self.last_at = max(self.last_at or self.started_at, report["at"])
+        take(report)
+
+    def _take_actor(self, report: Report) -> None:
+        self.made += report["steps"]
+        self._rate.add(report["at"], self.made)
+        self._stages["actors"].add(report["at"], report["seconds"])
+        for _, episode_return, length in report["episodes"]:
+            self._take_episode(float(episode_return), int(length), report["at"])
+        if len(self._returns) >= WINDOW:
+            mean = self._mean()
+            self.best = mean if self.best is None else max(self.best, mean)
+
+    def _take_episode(self, episode_return: float, length: int, at: float) -> None:
+        self.episodes += 1
+        self._returns.append(episode_return)
+        self._lengths.append(length)
+        self.curve.add(episode_return)
+        self.best_episode = episode_return if self.best_episode is None else max(self.best_episode, episode_return)
+        hoping = self.target is not None and self.target_reached is None and len(self._returns) >= WINDOW
+        if hoping and self._mean() >= (self.target or 0.0):
+            self.target_reached = {"steps": self.made, "seconds": at - self.started_at}
+
+    def _take_update(self, report: Report) -> None:
+        if report["steps"] < self.trained:  # a learner that died came back from an older checkpoint
+            self.rolled_back += self.trained - report["steps"]
+        self.trained, self.stale = report["steps"], report["stale"]
+        self.updates, self.samples, self.queue = report["update"], report["samples"], report["queue"]
+        self.lesson, self.hyper = report["lesson"], report["hyper"]
+        epoch, number = report["version"]
+        self.version = (epoch, number)
+        self._lags.add(report["at"], {"lag": report["lag"], "updates": 1})
+        self._stages["learner"].add(report["at"], report["seconds"])
+
+    def _take_evaluation(self, report: Report) -> None:
+        self.evaluation = report
+
+    def _take_checkpoint(self, report: Report) -> None:
+        self.checkpoint = report
+
+    def _take_event(self, report: Report) -> None:
+        self.lost += report.get("lost", 0)
+
+    def _take_heartbeat(self, report: Report) -> None:
+        self.heartbeats[report["worker"]] = report["at"]
+
+    # --- returns -------------------------------------------------------------------------------------------------
+
+    def _mean(self) -> float:
+        recent = list(self._returns)[-WINDOW:]
+        return math.fsum(recent) / len(recent)
+
+    @property
+    def train_return(self) -> float | None:
+        """The mean of the last 100 training episodes, of fewer while there are fewer; None before the first."""
+        return self._mean() if self._returns else None
+
+    @property
+    def train_length(self) -> float | None:
+        """The mean length of the same episodes."""
+        return sum(self._lengths) / len(self._lengths) if self._lengths else None
+
+    @property
+    def settled(self) -> bool:
+        """Whether `train_return` stands for 100 episodes."""
+        return len(self._returns) >= WINDOW
+
+    @property
+    def trend(self) -> Literal["rising", "falling", "flat"] | None:
+        """The last 100 episodes against the 100 before; flat when chance explains the difference."""
+        returns = list(self._returns)
+        newer, older = returns[-WINDOW:], returns[:-WINDOW]
+        if len(older) < 10:
+            return None
+        difference = math.fsum(newer) / len(newer) - math.fsum(older) / len(older)
+        noise = math.sqrt(_variance(newer) / len(newer) + _variance(older) / len(older))
+        if abs(difference) <= 1.5 * noise:
+            return "flat"
+        return "rising" if difference > 0 else "falling"
+
+    # --- speed ---------------------------------------------------------------------------------------------------
+
+    def steps_per_second(self, now: float | None = None) -> float | None:
+        """Environment steps a second over the last seconds; None before it is known."""
+        recent = self._rate.per_second(now)
+        return self.overall_steps_per_second if recent is None else recent
+
+    @property
+    def seconds(self) -> float:
+        """From the start of the process to the last report."""
+        return (self.last_at or self.started_at) - self.started_at
+
+    @property
+    def overall_steps_per_second(self) -> float | None:
+        """Environment steps a second since the start of the process, starting up included."""
+        return (self.made - self._made_before) / self.seconds if self.made > self._made_before and self.seconds else None
+
+    @property
+    def fraction(self) -> float | None:
+        """How much of the step budget is trained, 0 to 1; None without a budget."""
+        return min(1.0, self.trained / self.total_steps) if self.total_steps else None
+
+    def seconds_left(self, now: float | None = None) -> float | None:
+        """Until the budget is trained at the present speed."""
+        speed = self.steps_per_second(now)
+        return max(0, self.total_steps - self.trained) / speed if self.total_steps and speed else None
+
+    @property
+    def policy_lag(self) -> float | None:
+        """How many updates behind the learner the policies of recent batches were, on average."""
+        totals = self._lags.totals()
+        return totals["lag"] / totals["updates"] if totals else None
+
+    @property
+    def shares(self) -> Shares:
+        """Where the time goes. In one process the roles share one total, as they share one processor."""
+        totals = {role: sums.totals() for role, sums in self._stages.items()}
+        spent = {role: sum(stages.values()) for role, stages in totals.items()}
+        if self.one_process:
+            spent = dict.fromkeys(spent, sum(spent.values()))
+        return {
+            role: {stage: seconds / spent[role] for stage, seconds in stages.items()} if spent[role] else {}
+            for role, stages in totals.items()
+        }
+
+    # --- the whole -----------------------------------------------------------------------------------------------
+
+    @property
+    def ledger(self) -> dict[str, int]:
+        """Environment steps by what became of them; made = trained + stale + rolled back + lost + in flight."""
+        gone = self.trained + self.stale + self.rolled_back + self.lost
+        return {
+            "made": self.made,
+            "trained": self.trained,
+            "stale": self.stale,
+            "rolled_back": self.rolled_back,
+            "lost": self.lost,
+            # reports of actors and learner race each other, so for a moment this may be below nothing
+            "in_flight": max(0, self.made - gone),
+        }
+
+    def view(self, now: float | None = None) -> dict[str, Any]:
+        """Everything as plain JSON values, for status answers and JSON lines."""
+        return {
+            "steps": self.trained,
+            "total_steps": self.total_steps,
+            "seconds": self.seconds,
+            "steps_per_second": self.steps_per_second(now),
+            "seconds_left": self.seconds_left(now),
+            "updates": self.updates,
+            "version": list(self.version) if self.version else None,
+            "episodes": self.episodes,
+            "train_return": self.train_return,
+            "settled": self.settled,
+            "best": self.best,
+            "trend": self.trend,
+            "target": self.target,
+            "target_reached": self.target_reached,
+            "policy_lag": self.policy_lag,
+            "queue": self.queue,
+            "lesson": dict(self.lesson),
+            "hyper": dict(self.hyper),
+            "shares": self.shares,
+            "ledger": self.ledger,
+            "evaluation": _brief(self.evaluation),
+        }
+
+    def snapshot(self) -> dict[str, Any]:
+        """What a resumed run needs in order to decide as if it had not been interrupted."""
+        return {
+            **{name: getattr(self, name) for name in _KEPT},
+            "returns": list(self._returns),
+            "lengths": list(self._lengths),
+        }
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Continue from a snapshot; speeds begin anew."""
+        for name in _KEPT:
+            setattr(self, name, snapshot[name])
+        self._made_before = self.made
+        self._returns.extend(snapshot["returns"])
+        self._lengths.extend(snapshot["lengths"])
+        for episode_return in snapshot["returns"]:
+            self.curve.add(episode_return)
+
+
+_KEPT = (
+    "made", "trained", "stale", "rolled_back", "lost", "episodes", "updates", "samples", "best", "best_episode",
+    "target_reached",
+)  # fmt: skip
+
+
+def _variance(values: list[float]) -> float:
+    mean = math.fsum(values) / len(values)
+    return math.fsum((value - mean) ** 2 for value in values) / len(values)
+
+
+def _brief(evaluation: Report | None) -> dict[str, Any] | None:
+    if evaluation is None:
+        return None
+    return {name: evaluation[name] for name in ("steps", "episodes", "mean", "iqm", "low", "high")}
