@@ -16,7 +16,7 @@ from millstream.agents.maths import following_values, namespace
 from millstream.agents.networks.protocol import Network
 from millstream.agents.normalise import Moments, RewardScale
 from millstream.core.data import Array, Batch, Carry, Decision, Gradients, Params, Rollout
-from millstream.core.errors import Diverged
+from millstream.core.errors import CheckpointError, Diverged
 from millstream.core.settings import setting
 from millstream.core.spec import EnvSpec
 
@@ -83,6 +83,14 @@ class ActorCritic:
         moments = {name: Moments.of(self.spec.observations[name].shape) for name in self.features.normal}
         return Learnt(weights, optimiser.Adam.fresh(weights), moments)
 
+    def adopt(self, state: Learnt, params: Params) -> Learnt:
+        """Start from the weights of a trained policy of the same shape."""
+        weights = params.tensors["weights"]
+        if tuple(weights.shape) != tuple(state.weights.shape):
+            raise CheckpointError(f"its network has {weights.shape[0]} weights, this one {state.weights.shape[0]}")
+        state.weights[...] = self.network.place(weights)
+        return state
+
     def policy(self, state: Learnt, hyper: Any) -> Params:
         """A copy: the state goes on changing."""
         weights = state.weights
@@ -106,7 +114,7 @@ class ActorCritic:
         inputs, frames = self.features.observe(observations, carry, first, params.tensors)
         outputs, memory = self.network.act(params.tensors["weights"], inputs, carry, first)
         actions, log_prob = self.distribution.sample(outputs, mask, rng)
-        extras = {"log_prob": log_prob.astype(np.float32, copy=False), "value": outputs["value"]}
+        extras = {"log_prob": log_prob.astype(np.float32, copy=False), "value": outputs["value"].copy()}
         return Decision(actions, extras), {**frames, **memory}
 
     def apply(self, state: Learnt, gradients: Gradients, hyper: Any) -> Learnt:

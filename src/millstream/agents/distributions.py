@@ -86,7 +86,7 @@ class Categorical:
         log_p = _log_softmax(logits)
         p = xp.exp(log_p)
         entropy = -xp.sum(p * log_p, axis=-1)
-        rows = xp.arange(len(log_p))
+        rows = xp.arange(len(log_p), device=log_p.device)
         return log_p[rows, actions], entropy, (log_p, p, entropy, rows, actions)
 
     def backward(self, tape: Any, d_log_prob: Array, d_entropy: Array) -> dict[str, Array]:
@@ -183,7 +183,7 @@ def _masked(logits: Array, mask: Array | None) -> Array:
     if mask is None:
         return logits
     xp = namespace(logits)
-    return xp.where(mask, logits, xp.asarray(_NEVER, dtype=logits.dtype))
+    return xp.where(mask, logits, xp.asarray(_NEVER, dtype=logits.dtype, device=logits.device))
 
 
 def _log_softmax(logits: Array) -> Array:

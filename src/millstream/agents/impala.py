@@ -39,6 +39,8 @@ class Impala(ActorCritic):
 
     Hyper = ImpalaHyper
     window = 4
+    """Rollouts an actor may be ahead; what is old is corrected, not dropped."""
+    max_lag: int | None = None
     sequences = True
 
     def prepare(self, state: Learnt, rollouts: Sequence[Rollout], hyper: ImpalaHyper) -> tuple[Learnt, Batch]:

@@ -87,8 +87,9 @@ def discounted(rewards: Array, continues: Array, discount: float, last: Array) -
 
 def explained_variance(predicted: Array, actual: Array) -> float:
     """1 when values predict returns perfectly, 0 when no better than their mean."""
-    variance = float(np.var(actual))
-    return 0.0 if variance == 0 else 1.0 - float(np.var(actual - predicted)) / variance
+    xp = namespace(actual)
+    variance = float(xp.var(actual))
+    return 0.0 if variance == 0 else 1.0 - float(xp.var(actual - predicted)) / variance
 
 
 def _accumulate(deltas: Array, decays: Array) -> Array:

@@ -28,8 +28,9 @@ class Moments:
             return
         mean, variance, n = rows.mean(axis=0, dtype=np.float64), rows.var(axis=0, dtype=np.float64), len(rows)
         total, shift = self.count + n, mean - self.mean
-        self.variance = (self.variance * self.count + variance * n + shift**2 * self.count * n / total) / total
-        self.mean = self.mean + shift * n / total
+        spread = self.variance * self.count + variance * n + shift**2 * self.count * n / total
+        # arrays even where the shape is (): a checkpoint puts back what it finds here
+        self.variance, self.mean = np.asarray(spread / total), np.asarray(self.mean + shift * n / total)
         self.count = total
 
 

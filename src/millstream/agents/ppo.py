@@ -42,6 +42,8 @@ class PPO(ActorCritic):
     Hyper = PPOHyper
     window = 2
     """Rollouts an actor may be ahead: one in training, one being made, so the policy acts one update behind."""
+    max_lag: int | None = 1
+    """Experience of an older policy is dropped: the ratio can be clipped, but not trusted."""
 
     @property
     def sequences(self) -> bool:
@@ -95,7 +97,10 @@ class PPO(ActorCritic):
 
     def digest(self, batch: Batch) -> Lesson:
         """What can be said of a whole batch."""
-        return {"explained_variance": explained_variance(np.asarray(batch["values"]), np.asarray(batch["returns"]))}
+        values, returns = batch["values"], batch["returns"]
+        if "valid" in batch:
+            values, returns = values[batch["valid"]], returns[batch["valid"]]
+        return {"explained_variance": explained_variance(values, returns)}
 
     def _rows(self, columns: dict[str, np.ndarray], rollout: Rollout) -> dict[str, np.ndarray]:
         """[T, B, ...] -> steps that count, or whole sequences slot by slot."""

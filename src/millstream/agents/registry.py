@@ -18,7 +18,7 @@ _AGENTS = {
     "ppo": "millstream.agents.ppo:PPO",
     "impala": "millstream.agents.impala:Impala",
 }
-_ATTRIBUTES = ("Hyper", "window", "sequences", "init", "policy", "carry", "act", "prepare", "gradients", "apply")
+_ATTRIBUTES = ("Hyper", "window", "max_lag", "sequences", "init", "policy", "carry", "act", "prepare", "gradients", "apply")
 
 
 def names() -> list[str]:
@@ -57,5 +57,5 @@ def load(path: str, kind: str) -> Any:
         raise UnknownName(
             f"the {kind} {path!r} cannot be imported: {error}; run from the folder that holds it"
         ) from error
-    except AttributeError as error:
+    except (AttributeError, ValueError, TypeError) as error:  # the last two: an empty or relative module
         raise UnknownName(f"the {kind} {path!r} cannot be found: {error}") from error

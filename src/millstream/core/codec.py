@@ -259,14 +259,17 @@ def decode_tensors(data: bytes | memoryview) -> tuple[dict[str, np.ndarray], dic
     return tensors, metadata
 
 
-def encode_policy(policy: Policy) -> bytes:
-    """A policy as safetensors, its version and hyper-parameters in the metadata."""
-    about = {
+def encode_policy(policy: Policy, about: Mapping[str, Any] | None = None) -> bytes:
+    """A policy as safetensors, its version and hyper-parameters in the metadata; `about` says what plays it."""
+    version = {
         "version": [policy.version.epoch, policy.version.number],
         "steps": policy.steps,
         "hyper": dict(policy.params.hyper),
     }
-    return encode_tensors(policy.params.tensors, {"millstream": json.dumps(about)})
+    metadata = {"millstream": json.dumps(version)}
+    if about is not None:
+        metadata["about"] = json.dumps(about)
+    return encode_tensors(policy.params.tensors, metadata)
 
 
 def decode_policy(data: bytes | memoryview) -> Policy:

@@ -72,6 +72,8 @@ class Agent(Protocol[S]):
     """Its hyper-parameters: a frozen dataclass of settings."""
     window: int
     """How many rollouts an actor may be ahead of the learner."""
+    max_lag: int | None
+    """How many updates old experience may be; None bears any age."""
     sequences: bool
     """Whether a row of its batches is a slot's whole sequence [T, ...] rather than one step."""
 
@@ -139,6 +141,10 @@ class Bus(Protocol):
 
 class Replay(Protocol):
     """Experience at rest."""
+
+    @property
+    def waiting(self) -> int:
+        """How many items are held and not yet used up."""
 
     def insert(self, rollout: Rollout) -> bool:
         """Keep it; False: full, ask again."""

@@ -36,7 +36,7 @@ SPREAD = 0.05
 DRAWS = 1024
 """First states drawn ahead: a draw of a few numbers costs as much as one of hundreds."""
 
-_HIGH = (2 * FAR, math.inf, 2 * TILT, math.inf)
+_HIGH = tuple(float(np.float32(edge)) for edge in (2 * FAR, math.inf, 2 * TILT, math.inf))
 SPEC = EnvSpec(
     id="CartPole-v1",
     observations={SINGLE: Box((4,), low=tuple(-edge for edge in _HIGH), high=_HIGH)},

@@ -85,3 +85,24 @@ def _window(
     rows = slice(max(int(top - pad), 0), max(min(int(bottom + pad) + 1, height), 0))
     ys, xs = np.mgrid[rows, columns]
     return (rows, columns), xs.astype(np.float64), ys.astype(np.float64)
+
+
+TILE = 24
+TILES = np.array(
+    [(236, 234, 226), (214, 69, 65), (86, 148, 92), (46, 97, 60), INK, (92, 107, 192), (58, 68, 140)], np.float32
+)
+"""The colours of empty, food, body, head, wall, rival and rival head."""
+FOG = 0.45
+"""How much light the fog leaves."""
+
+
+def snake(grid: Array, head: tuple[int, int], vision: int) -> Array:
+    """A board of cell codes in its wall, [(size + 2) tiles of 24]; darker beyond what the head sees."""
+    codes = np.pad(grid, 1, constant_values=4)
+    rows, columns = np.indices(codes.shape) - 1
+    near = np.maximum(np.abs(rows - head[0]), np.abs(columns - head[1])) <= vision
+    light = np.where(near, 1.0, FOG)[..., None]
+    picture = np.repeat(np.repeat(TILES[codes] * light, TILE, axis=0), TILE, axis=1)
+    seam = np.arange(len(picture)) % TILE == 0
+    picture[seam], picture[:, seam] = picture[seam] * 0.94, picture[:, seam] * 0.94
+    return finished(picture)

@@ -5,7 +5,7 @@ This file knows Gymnasium's spaces by their shape only and imports nothing of it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,14 @@ class Leaf:
         for key in self.path:
             observation = observation[key]
         return observation
+
+    def fault(self, array: Array, lead: tuple[int, ...] = ()) -> str | None:
+        """How an array, with `lead` dimensions before its own, differs from what was promised."""
+        if array.shape != (*lead, *self.shape):
+            return f"observation {self.name!r} has shape {array.shape}, its space promises {(*lead, *self.shape)}"
+        if array.dtype != self.given and not np.can_cast(array.dtype, self.given, "same_kind"):
+            return f"observation {self.name!r} is {array.dtype}, its space promises {self.given}"
+        return None
 
 
 def leaves(space: Any) -> tuple[list[Leaf], Leaf | None]:
@@ -78,7 +86,8 @@ def _leaf(space: Any, path: tuple[str | int, ...]) -> Leaf:
         return Leaf(name, path, nvec, np.dtype(np.int64), grid.shape, begin.ravel() if begin.any() else None)
     if kind == "MultiBinary":
         return Leaf(name, path, MultiDiscrete((2,) * int(np.prod(space.shape))), np.dtype(np.int8), tuple(space.shape))
-    raise EnvError(f"the observation space {space}{f' of {name!r}' if path else ''} is not supported; flatten it to a Box")
+    where = f" of {name!r}" if path else ""
+    raise EnvError(f"the observation space {space}{where} is not supported; flatten it to a Box")
 
 
 def _box(space: Any) -> Box:
@@ -113,12 +122,12 @@ class Reader:
     def read(self, batch: Any, rows: Array | slice = slice(None)) -> None:
         """Take over a batch of observations, or only some of its slots."""
         for part in self.parts:
-            given = self._checked(part, part.find(batch), (self.slots, *part.shape))
+            given = self._checked(part, part.find(batch), (self.slots,))
             target = self.arrays[part.name]
             target[rows] = given.reshape(target.shape)[rows]
             if part.start is not None:
                 target[rows] -= part.start
-            self._finite(part, target)
+            self._plausible(part, target)
 
     def pick(self, singles: Sequence[Any]) -> dict[str, Array]:
         """Observations of single slots, stacked in their order."""
@@ -126,10 +135,10 @@ class Reader:
         for part in self.parts:
             rows = np.empty((len(singles), *part.space.shape), part.space.dtype)
             for row, single in zip(rows, singles, strict=True):
-                row[...] = self._checked(part, part.find(single), part.shape).reshape(row.shape)
+                row[...] = self._checked(part, part.find(single)).reshape(row.shape)
             if part.start is not None:
                 rows -= part.start
-            self._finite(part, rows)
+            self._plausible(part, rows)
             picked[part.name] = rows
         return picked
 
@@ -137,19 +146,29 @@ class Reader:
         """Copies of what some slots show now."""
         return {name: array[slots] for name, array in self.arrays.items()}
 
-    def _checked(self, part: Leaf, given: Any, shape: tuple[int, ...]) -> Array:
+    def _checked(self, part: Leaf, given: Any, lead: tuple[int, ...] = ()) -> Array:
         array = np.asarray(given)
-        if array.shape != shape:
-            raise EnvError(f"observation {part.name!r} has shape {array.shape}, its space promises {shape}")
-        if array.dtype != part.given and not np.can_cast(array.dtype, part.given, "same_kind"):
-            raise EnvError(f"observation {part.name!r} is {array.dtype}, its space promises {part.given}")
+        if fault := part.fault(array, lead):
+            raise EnvError(fault)
         return array
 
-    def _finite(self, part: Leaf, array: Array) -> None:
-        if array.dtype.kind == "f" and not finite(array):
-            bad = array[~np.isfinite(array)][0]
-            slot = int(np.argwhere(~np.isfinite(array))[0][0])
-            raise EnvError(f"observation {part.name!r} holds {bad} (slot {slot}); check the environment's arithmetic")
+    def _plausible(self, part: Leaf, array: Array) -> None:
+        if isinstance(part.space, Box):
+            if part.space.dtype == "float32" and not finite(array):
+                slot = int(np.argwhere(~np.isfinite(array))[0][0])
+                bad = array[~np.isfinite(array)][0]
+                raise EnvError(f"observation {part.name!r} of slot {slot} holds {bad}; check its arithmetic")
+        elif array.size:
+            top = top_of(part.space)
+            if array.min() < 0 or (array >= top).any():
+                bad = array[_outside(array, top)][0]
+                raise EnvError(f"observation {part.name!r} holds {bad}, not one of {part.space}")
+
+
+def top_of(space: Discrete | MultiDiscrete) -> Array | int:
+    """What every choice must stay below; one number where it is the same for all."""
+    tops = (space.n,) if isinstance(space, Discrete) else space.nvec
+    return np.array(tops, np.int64) if len(set(tops)) > 1 else tops[0]
 
 
 class Chooser:
@@ -165,8 +184,7 @@ class Chooser:
         if isinstance(self.space, Box):
             self._low, self._high = np.asarray(space.low), np.asarray(space.high)
         else:
-            tops = (self.space.n,) if isinstance(self.space, Discrete) else self.space.nvec
-            self._top = np.array(tops, np.int64) if len(set(tops)) > 1 else tops[0]
+            self._top = top_of(self.space)
 
     def translate(self, actions: Array) -> Array:
         """The same choices in the environment's own terms; continuous ones are clipped to its bounds."""
@@ -197,25 +215,22 @@ def finite(array: Array) -> bool:
     return bool(np.isfinite(np.dot(flat, flat)) or np.isfinite(flat).all())
 
 
-def masks_of(infos: Mapping[str, Any], slots: int, width: int) -> Array:
-    """The legal actions that a vector's `info` names, [slots, width]."""
-    given = infos.get(MASK)
-    if given is None:
-        raise EnvError(f"info has no {MASK!r}, though it had one before")
-    present = infos.get(f"_{MASK}")
-    if present is not None and not np.all(present):
-        raise EnvError(f"info of slot {int(np.argmin(present))} has no {MASK!r}, though it had one before")
-    return mask_array(given, slots, width)
+def legal(given: Any, rows: Array, width: int) -> Array:
+    """Masks of the slots in `rows` as booleans [slots, width]; everything is legal in the others."""
+    masks = np.ones((len(rows), width), bool)
+    batch = np.asarray(given) if isinstance(given, np.ndarray) else np.array(given)
+    if batch.dtype == object:  # one object a slot: lists, or one array a choice
+        for slot in rows.nonzero()[0]:
+            masks[slot] = _mask(np.concatenate([np.atleast_1d(part) for part in batch[slot]]), (width,))
+        return masks
+    masks[rows] = _mask(batch, masks.shape)[rows]
+    return masks
 
 
-def mask_array(given: Any, slots: int, width: int) -> Array:
-    """A batch of masks as booleans."""
-    array = np.asarray(given)
-    if array.dtype == object:
-        array = np.stack([np.concatenate([np.atleast_1d(part) for part in np.atleast_1d(row)]) for row in given])
-    if array.size != slots * width:
-        raise EnvError(f"{MASK} has shape {array.shape}, {slots} slots of {width} choices need ({slots}, {width})")
-    return array.reshape(slots, width).astype(bool)
+def _mask(array: Array, shape: tuple[int, ...]) -> Array:
+    if array.size != np.prod(shape):
+        raise EnvError(f"{MASK} has shape {array.shape}, its action space needs {shape}")
+    return array.reshape(shape).astype(bool)
 
 
 def _outside(array: Array, top: Array | int) -> Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from millstream.core.topics import Report
@@ -49,7 +49,8 @@ class Progress:
         self.heartbeats: dict[str, float] = {}
         self.curve = Curve()
         self._made_before = 0  # by earlier processes of this run: no part of this one's speed
-        self._returns: deque[float] = deque(maxlen=2 * WINDOW)
+        self._returns: deque[float] = deque(maxlen=WINDOW)
+        self._before: deque[float] = deque(maxlen=WINDOW)  # the hundred that came before them, for the trend
         self._lengths: deque[int] = deque(maxlen=WINDOW)
         self._rate = Rate()
         self._lags = RecentSums()
@@ -69,15 +70,18 @@ class Progress:
         self._stages["actors"].add(report["at"], report["seconds"])
         for _, episode_return, length in report["episodes"]:
             self._take_episode(float(episode_return), int(length), report["at"])
+        if report["episodes"]:  # a point a report, not an episode: so the curve runs evenly over steps
+            self.curve.add(math.fsum(episode[1] for episode in report["episodes"]) / len(report["episodes"]))
         if len(self._returns) >= WINDOW:
             mean = self._mean()
             self.best = mean if self.best is None else max(self.best, mean)
 
     def _take_episode(self, episode_return: float, length: int, at: float) -> None:
         self.episodes += 1
+        if len(self._returns) == WINDOW:
+            self._before.append(self._returns[0])
         self._returns.append(episode_return)
         self._lengths.append(length)
-        self.curve.add(episode_return)
         self.best_episode = episode_return if self.best_episode is None else max(self.best_episode, episode_return)
         hoping = self.target is not None and self.target_reached is None and len(self._returns) >= WINDOW
         if hoping and self._mean() >= (self.target or 0.0):
@@ -109,8 +113,7 @@ class Progress:
     # --- returns -------------------------------------------------------------------------------------------------
 
     def _mean(self) -> float:
-        recent = list(self._returns)[-WINDOW:]
-        return math.fsum(recent) / len(recent)
+        return math.fsum(self._returns) / len(self._returns)
 
     @property
     def train_return(self) -> float | None:
@@ -130,8 +133,7 @@ class Progress:
     @property
     def trend(self) -> Literal["rising", "falling", "flat"] | None:
         """The last 100 episodes against the 100 before; flat when chance explains the difference."""
-        returns = list(self._returns)
-        newer, older = returns[-WINDOW:], returns[:-WINDOW]
+        newer, older = self._returns, self._before
         if len(older) < 10:
             return None
         difference = math.fsum(newer) / len(newer) - math.fsum(older) / len(older)
@@ -155,7 +157,9 @@ class Progress:
     @property
     def overall_steps_per_second(self) -> float | None:
         """Environment steps a second since the start of the process, starting up included."""
-        return (self.made - self._made_before) / self.seconds if self.made > self._made_before and self.seconds else None
+        return (
+            (self.made - self._made_before) / self.seconds if self.made > self._made_before and self.seconds else None
+        )
 
     @property
     def fraction(self) -> float | None:
@@ -232,6 +236,8 @@ class Progress:
         return {
             **{name: getattr(self, name) for name in _KEPT},
             "returns": list(self._returns),
+            "before": list(self._before),
+            "curve": self.curve.values(),
             "lengths": list(self._lengths),
         }
 
@@ -241,9 +247,10 @@ class Progress:
             setattr(self, name, snapshot[name])
         self._made_before = self.made
         self._returns.extend(snapshot["returns"])
+        self._before.extend(snapshot["before"])
         self._lengths.extend(snapshot["lengths"])
-        for episode_return in snapshot["returns"]:
-            self.curve.add(episode_return)
+        for mean in snapshot["curve"]:
+            self.curve.add(mean)
 
 
 _KEPT = (
@@ -252,7 +259,7 @@ _KEPT = (
 )  # fmt: skip
 
 
-def _variance(values: list[float]) -> float:
+def _variance(values: Sequence[float]) -> float:
     mean = math.fsum(values) / len(values)
     return math.fsum((value - mean) ** 2 for value in values) / len(values)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,8 @@ STORE = "metrics.sqlite"
 """The name of the file in a run's folder."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS names (id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL);
-CREATE TABLE IF NOT EXISTS scalars (name INTEGER NOT NULL, step INTEGER NOT NULL, value REAL NOT NULL, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS scalars (
+    name INTEGER NOT NULL, step INTEGER NOT NULL, value REAL NOT NULL, at REAL NOT NULL);
 CREATE INDEX IF NOT EXISTS scalars_by_name ON scalars (name, step);
 CREATE TABLE IF NOT EXISTS episodes (
     step INTEGER NOT NULL, actor INTEGER NOT NULL, slot INTEGER NOT NULL,
@@ -31,6 +32,7 @@ CREATE TABLE IF NOT EXISTS evaluations (
 CREATE TABLE IF NOT EXISTS events (level TEXT NOT NULL, text TEXT NOT NULL, at REAL NOT NULL);
 """
 _INSERTS = {
+    "names": "INSERT INTO names (id, name) VALUES (?, ?)",
     "scalars": "INSERT INTO scalars VALUES (?, ?, ?, ?)",
     "episodes": "INSERT INTO episodes VALUES (?, ?, ?, ?, ?, ?)",
     "evaluations": "INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -78,7 +80,8 @@ class SqliteStore:
         with _told(self.path), self._connection:
             for table, rows in self._pending.items():
                 self._connection.executemany(_INSERTS[table], rows)
-                rows.clear()
+        for rows in self._pending.values():  # only now are they safe
+            rows.clear()
         self._committed_at = self._committed_at if at is None else at
 
     def rewind(self, steps: int) -> None:
@@ -89,12 +92,15 @@ class SqliteStore:
                 self._connection.execute(f"DELETE FROM {table} WHERE step > ?", (steps,))
 
     def close(self) -> None:
-        """Commit, and fold the log into the one file."""
-        with _told(self.path):
-            try:
-                self.commit()
-            finally:
-                self._connection.close()
+        """Commit, and fold the log into the one file, so that readers of a finished run leave nothing beside it."""
+        import sqlite3
+
+        try:
+            self.commit()
+            with contextlib.suppress(sqlite3.OperationalError):  # somebody is reading: the log stays
+                self._connection.execute("PRAGMA journal_mode = DELETE")
+        finally:
+            self._connection.close()
 
     def _keeps(self, at: float) -> bool:
         self._updates += 1
@@ -114,9 +120,8 @@ class SqliteStore:
 
     def _name(self, name: str) -> int:
         if name not in self._names:
-            with _told(self.path), self._connection:
-                cursor = self._connection.execute("INSERT INTO names (name) VALUES (?)", (name,))
-            self._names[name] = int(cursor.lastrowid or 0)
+            self._names[name] = max(self._names.values(), default=0) + 1
+            self._pending["names"].append((self._names[name], name))
         return self._names[name]
 
 
@@ -182,7 +187,7 @@ def _evaluation_row(report: Report) -> tuple[Any, ...]:
     return (report["steps"], *numbers, version, returns, report["at"])
 
 
-@contextmanager
+@contextlib.contextmanager
 def _told(path: Path) -> Iterator[None]:
     """Say a failing disk in one line; most such failures come from SQLite, some from making the folder."""
     import sqlite3

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -63,9 +63,9 @@ class TensorBoard:
         length = struct.pack("<Q", len(data))
         self._file.write(length + _masked_crc(length) + data + _masked_crc(data))
 
-    def _told(self, act: object) -> None:
+    def _told(self, act: Callable[[], object]) -> None:
         try:
-            act()  # type: ignore[operator]
+            act()
         except OSError as error:
             raise StorageError(f"cannot write TensorBoard files to {self.folder}: {error.strerror or error}") from error
 

@@ -25,7 +25,12 @@ class WandbSink:
         Path(folder).mkdir(parents=True, exist_ok=True)
         quiet = wandb.Settings(silent=True)  # its banner would tear the live display
         self._run = wandb.init(
-            project=project, name=name, dir=str(folder), config=dict(settings or {}), settings=quiet, reinit="create_new"
+            project=project,
+            name=name,
+            dir=str(folder),
+            config=dict(settings or {}),
+            settings=quiet,
+            reinit="create_new",
         )
         # actors and learner count different steps, and W&B's own step must never go back
         self._run.define_metric("global_step")

@@ -115,7 +115,7 @@ class Channel:
         return False
 
 
-def _parse(line: bytes) -> tuple[str, Any] | None:
+def _parse(line: bytes | bytearray) -> tuple[str, Any] | None:
     try:
         envelope = json.loads(line)
         return str(envelope["topic"]), envelope["body"]

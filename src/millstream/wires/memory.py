@@ -130,7 +130,7 @@ class _Rollouts:
         return deliveries
 
     def release(self, stamp: Stamp) -> None:
-        lane = self._lanes[stamp.actor]
+        lane = self._lanes.get(stamp.actor, _Lane())
         identity = (stamp.epoch, stamp.sequence)
         if not any(_identity(held) == identity for held in lane.held):
             return  # released already
@@ -190,4 +190,4 @@ def _identity(held: _Held) -> tuple[int, int]:
 def _memory(size: int) -> memoryview:
     raw = np.empty(size + _ALIGN, np.uint8)
     start = -raw.ctypes.data % _ALIGN
-    return memoryview(raw[start : start + size])
+    return raw[start : start + size].data

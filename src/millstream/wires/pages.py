@@ -13,7 +13,7 @@ _turnstile = threading.Lock()
 
 
 def create(name: str) -> int:
-    """An empty file without a path; it lives as long as someone holds its descriptor. `name` is for people who debug."""
+    """An empty file without a path; it lives as long as someone holds it. `name` is for people who debug."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create(f"millstream-{name}", os.MFD_CLOEXEC)
     descriptor, path = tempfile.mkstemp(prefix=f"millstream-{name}-")

@@ -42,36 +42,33 @@ class Ring:
     @property
     def published(self) -> int:
         """How many rollouts were ever published."""
-        return self._words[_PUBLISHED] if self._words or self.attach() and self._words else 0
+        words = self._attached()
+        return words[_PUBLISHED] if words else 0
 
     @property
     def released(self) -> int:
         """How many rollouts were ever released."""
-        return self._words[_RELEASED] if self._words or self.attach() and self._words else 0
+        words = self._attached()
+        return words[_RELEASED] if words else 0
 
     @property
     def settled(self) -> int:
         """The sequence of the last rollout that was published, whichever life of the actor did it; -1 when none."""
-        published = self.published
-        return self._words[_SEQUENCES + (published - 1) % self._window] if published and self._words else -1
+        words = self._attached()
+        if words is None or not words[_PUBLISHED]:
+            return -1
+        return words[_SEQUENCES + (words[_PUBLISHED] - 1) % self._window]
 
-    def attach(self) -> bool:
-        """Map the memory once a writer has given it a form; False: not yet."""
-        if self._words is not None:
-            return True
-        if pages.size(self.descriptor) < pages.PAGE:
-            return False
-        words = pages.mapped(self.descriptor, pages.PAGE).cast("q")
-        if words[_FORMAT] != _MAGIC:
-            return False
-        self._map(words[_SLAB], words[_WINDOW])
-        return True
+    @property
+    def formed(self) -> bool:
+        """Whether a writer has given the memory its size."""
+        return self._attached() is not None
 
     # --- the writer's side
 
     def claim(self, size: int) -> memoryview | None:
         """The next slab, the same until it is published; None: the window is full."""
-        words = self._words or self._formatted(size)
+        words = self._attached() or self._form(size)
         published = words[_PUBLISHED]
         if published - words[_RELEASED] >= self._window:
             return None
@@ -82,7 +79,7 @@ class Ring:
 
     def publish(self, rollout: Rollout) -> bool:
         """Add the header to the slab and count it; arrays that live in the slab stay where they are."""
-        slab = self.claim(0 if self.attach() else _needed(rollout))
+        slab = self.claim(0 if self.formed else _needed(rollout))
         if slab is None or self._words is None:
             return False
         codec.seal(slab, rollout)
@@ -102,7 +99,7 @@ class Ring:
 
     def release(self, stamp: Stamp) -> None:
         """Give this slab and those before it back to the writer; nothing happens when that was done before."""
-        words = self._words
+        words = self._attached()
         if words is None:
             return
         for position in range(words[_RELEASED], words[_PUBLISHED]):
@@ -117,16 +114,22 @@ class Ring:
         self._words, self._slabs = None, []
         os.close(self.descriptor)
 
-    def _formatted(self, size: int) -> memoryview:
-        if not self.attach():
-            slab = pages.rounded(size)
-            os.ftruncate(self.descriptor, pages.PAGE + self._window * slab)
-            words = self._map(slab, self._window)
-            words[_SLAB], words[_WINDOW] = slab, self._window
-            pages.fence()
-            words[_FORMAT] = _MAGIC  # last: a writer killed before this leaves a ring that counts as unformed
-        assert self._words is not None
-        return self._words
+    def _attached(self) -> memoryview | None:
+        if self._words is not None:
+            return self._words
+        if pages.size(self.descriptor) < pages.PAGE:
+            return None
+        words = pages.mapped(self.descriptor, pages.PAGE).cast("q")
+        return self._map(words[_SLAB], words[_WINDOW]) if words[_FORMAT] == _MAGIC else None
+
+    def _form(self, size: int) -> memoryview:
+        slab = pages.rounded(size)
+        os.ftruncate(self.descriptor, pages.PAGE + self._window * slab)
+        words = self._map(slab, self._window)
+        words[_SLAB], words[_WINDOW] = slab, self._window
+        pages.fence()
+        words[_FORMAT] = _MAGIC  # last: a writer killed before this leaves a ring that counts as unformed
+        return words
 
     def _map(self, slab: int, window: int) -> memoryview:
         memory = pages.mapped(self.descriptor, pages.PAGE + window * slab)

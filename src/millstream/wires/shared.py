@@ -106,7 +106,7 @@ class _Rollouts:
         self._rings[stamp.actor].release(stamp)
 
     def positions(self) -> Mapping[str, int]:
-        return {f"actor-{actor}": self._cursor(actor) for actor, ring in enumerate(self._rings) if ring.attach()}
+        return {f"actor-{actor}": self._cursor(actor) for actor, ring in enumerate(self._rings) if ring.formed}
 
     def seek(self, positions: Mapping[str, int]) -> None:
         for actor, ring in enumerate(self._rings):

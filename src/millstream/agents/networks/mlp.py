@@ -46,20 +46,9 @@ class Mlp:
         activation: str = "tanh",
         shared: bool = False,
     ):
-        if activation not in ("tanh", "relu"):
-            raise ConfigError(f"network.activation should be tanh or relu, got {activation!r}")
-        if not hidden:
-            raise ConfigError("network.hidden should name at least one layer, such as [64, 64]")
+        check_shape(hidden, activation)
         self.towers, self.hidden, self.activation = (1 if shared else 2), tuple(hidden), activation
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        for index, (inner, outer) in enumerate(zip((width, *hidden), hidden, strict=False)):
-            self.shapes[f"hidden.{index}.weight"] = (self.towers, inner, outer)
-            self.shapes[f"hidden.{index}.bias"] = (self.towers, 1, outer)
-        for head, wide in (("policy", outputs), ("value", 1)):
-            self.shapes[f"{head}.weight"] = (hidden[-1], wide)
-            self.shapes[f"{head}.bias"] = (wide,)
-        if spread:
-            self.shapes["log_std"] = (spread,)
+        self.shapes = tower_shapes(width, outputs, spread, hidden, self.towers)
         edges = np.cumsum([0, *(math.prod(shape) for shape in self.shapes.values())]).tolist()
         self._places = {name: slice(a, b) for name, a, b in zip(self.shapes, edges, edges[1:], strict=False)}
         self.size = edges[-1]
@@ -171,6 +160,30 @@ class Mlp:
                 np.empty((rows, 1), np.float32),
             )
         return kept[rows]
+
+
+def check_shape(hidden: Sequence[int], activation: str, may_be_empty: bool = False) -> None:
+    """Raise when a network cannot be built so."""
+    if activation not in ("tanh", "relu"):
+        raise ConfigError(f"network.activation should be tanh or relu, got {activation!r}")
+    if not hidden and not may_be_empty:
+        raise ConfigError("network.hidden should name at least one layer, such as [64, 64]")
+    if any(width < 1 for width in hidden):
+        raise ConfigError(f"network.hidden should hold widths of at least 1, got {list(hidden)}")
+
+
+def tower_shapes(
+    width: int, outputs: int, spread: int, hidden: Sequence[int], towers: int
+) -> dict[str, tuple[int, ...]]:
+    """The weights of hidden layers and heads by name, in the order of the flat vector."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for index, (inner, outer) in enumerate(zip((width, *hidden), hidden, strict=False)):
+        shapes[f"hidden.{index}.weight"] = (towers, inner, outer)
+        shapes[f"hidden.{index}.bias"] = (towers, 1, outer)
+    for head, wide in (("policy", outputs), ("value", 1)):
+        shapes[f"{head}.weight"] = ((width, *hidden)[-1], wide)
+        shapes[f"{head}.bias"] = (wide,)
+    return shapes | {"log_std": (spread,)} if spread else shapes
 
 
 def orthogonal(shape: tuple[int, ...], gain: float, rng: Generator) -> np.ndarray:

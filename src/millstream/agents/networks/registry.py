@@ -45,7 +45,7 @@ def build(
     module, _, name = kind.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:  # the last two: no or a relative module
         raise UnknownName(f"the network {kind!r} cannot be found: {error}") from error
     network = found(Features(spec).width, **heads, **shape)
     missing = [attribute for attribute in _ATTRIBUTES if not hasattr(network, attribute)]

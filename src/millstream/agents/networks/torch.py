@@ -1,0 +1,250 @@
+"""Networks in torch: perceptrons, convolutions for images, an LSTM for what cannot be seen at once, any device.
+
+    images -> convolutions -> dense --+
+                                      +-> (LSTM) -> hidden layers -> policy, value
+    numbers --------------------------+
+
+Weights are one flat vector, as everywhere; the tensors of a pass are views into it, and a pass is a function of
+its arguments alone, so that threads may share a network. Without images and memory the vector is laid out as
+that of `Mlp`: either can act with what the other learnt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from millstream.agents.features import VECTOR, Features
+from millstream.agents.networks.mlp import check_shape, orthogonal, tower_shapes
+from millstream.agents.networks.pictures import Picture
+from millstream.core.data import Array, Carry
+from millstream.core.errors import ConfigError, MissingPart
+from millstream.core.spec import Box, EnvSpec
+
+try:
+    import array_api_compat.torch  # noqa: F401  the maths of the algorithms needs it for tensors
+    import torch
+    from torch.nn import functional
+except ImportError as error:
+    raise MissingPart.of("PyTorch", "torch") from error
+
+_GAINS = {"policy.weight": 0.01, "value.weight": 1.0, "lstm.input.weight": 1.0, "lstm.memory.weight": 1.0}
+
+
+class TorchNetwork:
+    """`hidden` layers for policy and value, apart by default, over an encoder of images and `memory` that they share."""
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        outputs: int,
+        spread: int = 0,
+        hidden: Sequence[int] = (64, 64),
+        activation: str = "tanh",
+        shared: bool = False,
+        memory: int = 0,
+        device: str = "cpu",
+    ):
+        features = Features(spec, images=True)
+        self.pictures = {
+            f"image/{name}": Picture.of(space, spec.stack)
+            for name, space in features.images.items()
+            if isinstance(space, Box)
+        }
+        self.images, self.recurrent = bool(self.pictures), memory > 0
+        check_shape(hidden, activation, may_be_empty=self.images or self.recurrent)
+        self.memory, self.layers, self.towers = memory, len(hidden), 1 if shared else 2
+        self.device = _device(device)
+        self._bend = torch.tanh if activation == "tanh" else torch.relu
+        width = features.width + sum(picture.features for picture in self.pictures.values())
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        for name, picture in self.pictures.items():
+            self.shapes |= {f"{name}.{part}": shape for part, shape in picture.shapes().items()}
+        if memory:
+            self.shapes["lstm.input.weight"] = (width, 4 * memory)
+            self.shapes["lstm.memory.weight"] = (memory, 4 * memory)
+            self.shapes["lstm.bias"] = (4 * memory,)
+        self.shapes |= tower_shapes(memory or width, outputs, spread, hidden, self.towers)
+        self._sizes = [math.prod(shape) for shape in self.shapes.values()]
+        self.size = sum(self._sizes)
+        self._known: tuple[Any, dict[str, Any]] = (None, {})
+
+    def init(self, rng: Generator) -> Array:
+        """Orthogonal weights from the generator, the same on every device."""
+        flat = np.zeros(self.size, np.float32)
+        for name, view in self.names(flat).items():
+            gain = _GAINS.get(name, math.sqrt(2))
+            if name.startswith("lstm."):
+                self._open_memory(name, view, gain, rng)
+            elif name.endswith("weight"):
+                # a convolution [out, in, k, k] is a matrix of its outputs; towers are matrices side by side
+                matrices = view.reshape(1, len(view), -1) if view.ndim == 4 else view.reshape(-1, *view.shape[-2:])
+                for matrix in matrices:
+                    matrix[...] = orthogonal(matrix.shape, gain, rng)
+        return self.place(flat)
+
+    def names(self, weights: Array) -> dict[str, Array]:
+        """The flat vector as named views."""
+        ends = np.cumsum(self._sizes).tolist()
+        return {
+            name: weights[end - size : end].reshape(shape)
+            for (name, shape), size, end in zip(self.shapes.items(), self._sizes, ends, strict=True)
+        }
+
+    def place(self, array: Array) -> Array:
+        """A tensor on the device; numbers of double precision become single."""
+        if isinstance(array, np.ndarray):
+            usable = array.flags.writeable and min(array.strides, default=0) >= 0
+            array = torch.from_numpy(array if usable else array.copy())
+        return array.to(self.device, torch.float32 if array.dtype == torch.float64 else None)
+
+    def carry(self, slots: int) -> Carry:
+        """An empty memory."""
+        if not self.recurrent:
+            return {}
+        return {name: np.zeros((slots, self.memory), np.float32) for name in ("lstm_h", "lstm_c")}
+
+    def act(
+        self, weights: Array, inputs: Mapping[str, Array], carry: Carry, first: Array
+    ) -> tuple[dict[str, np.ndarray], Carry]:
+        """NumPy in, NumPy out. Weights of NumPy are a policy's: they do not change after they were given."""
+        with torch.inference_mode():
+            placed = {name: self.place(array) for name, array in inputs.items()}
+            if not self.recurrent:
+                outputs, memory = self.compute(self._named(weights), placed), {}
+            else:
+                placed = {name: array[:, None] for name, array in placed.items()}
+                before = {name: self.place(carry[name]) for name in ("lstm_h", "lstm_c")}
+                outputs, memory = self.recall(self._named(weights), placed, before, self.place(first)[:, None])
+            return _plain(outputs), _plain(memory)
+
+    def forward(
+        self, weights: Array, inputs: Mapping[str, Array], carry: Carry | None = None, first: Array | None = None
+    ) -> tuple[dict[str, Array], Any]:
+        """Outputs for rows, and a tape for `backward`."""
+        leaves = {name: view.detach().requires_grad_() for name, view in self.names(weights.detach()).items()}
+        with torch.enable_grad():
+            if self.recurrent:
+                outputs, _ = self.recall(leaves, inputs, carry, first)
+            else:
+                outputs = self.compute(leaves, inputs)
+        return {name: output.detach() for name, output in outputs.items()}, (outputs, leaves)
+
+    def backward(self, tape: Any, gradients: Mapping[str, Array]) -> Array:
+        """Gradients at the outputs carried back to the flat weights, by autograd."""
+        outputs, leaves = tape
+        found = torch.autograd.grad(
+            [outputs[name] for name in gradients],
+            list(leaves.values()),
+            [gradients[name] for name in gradients],
+            materialize_grads=True,
+        )
+        return torch.cat([gradient.reshape(-1) for gradient in found])
+
+    def module(self, weights: Array) -> Any:
+        """The same function as a `torch.nn.Module` with a copy of the weights: inputs (, carry) -> outputs, carry."""
+        return Module(self, weights)
+
+    def compute(self, named: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Outputs for rows, without memory."""
+        return self._decide(named, self._encode(named, inputs))
+
+    def recall(
+        self, named: Mapping[str, Any], inputs: Mapping[str, Any], carry: Carry | None, first: Array | None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Outputs for sequences [B, T, ...], slot by slot, and the memory that is left."""
+        slots, steps = next(iter(inputs.values())).shape[:2]
+        rows = {name: array.flatten(0, 1) for name, array in inputs.items()}
+        # all that does not wait for the step before is computed for the whole sequence at once
+        gates = functional.linear(self._encode(named, rows), named["lstm.input.weight"].T, named["lstm.bias"])
+        carry = carry or {name: gates.new_zeros(slots, self.memory) for name in ("lstm_h", "lstm_c")}
+        h, c = carry["lstm_h"], carry["lstm_c"]
+        kept = None if first is None else (~first).to(gates.dtype)[..., None]
+        seen = []
+        for t, gate in enumerate(gates.reshape(slots, steps, -1).unbind(1)):
+            if kept is not None:
+                h, c = h * kept[:, t], c * kept[:, t]
+            take, keep, show, news = torch.addmm(gate, h, named["lstm.memory.weight"]).chunk(4, dim=-1)
+            c = torch.sigmoid(keep) * c + torch.sigmoid(take) * torch.tanh(news)
+            h = torch.sigmoid(show) * torch.tanh(c)
+            seen.append(h)
+        return self._decide(named, torch.stack(seen, 1).flatten(0, 1)), {"lstm_h": h, "lstm_c": c}
+
+    def _encode(self, named: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+        """Images become numbers [N, features], numbers stay as they are; side by side."""
+        parts = [inputs[VECTOR]] if VECTOR in inputs else []
+        for name, picture in self.pictures.items():
+            x = picture.arrange(inputs[name]).to(torch.float32) * (1 / 255)
+            for index, layer in enumerate(picture.layers):
+                weight, bias = named[f"{name}.conv.{index}.weight"], named[f"{name}.conv.{index}.bias"]
+                x = torch.relu(functional.conv2d(x, weight, bias, layer.stride, layer.padding))
+            parts.append(torch.relu(torch.addmm(named[f"{name}.dense.bias"], x.flatten(1), named[f"{name}.dense.weight"])))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+    def _decide(self, named: Mapping[str, Any], x: Any) -> dict[str, Any]:
+        """Hidden layers of all towers at once, then the heads."""
+        below = x[None]
+        for index in range(self.layers):
+            weight, bias = named[f"hidden.{index}.weight"], named[f"hidden.{index}.bias"]
+            below = self._bend(torch.baddbmm(bias, below.expand(self.towers, -1, -1), weight))
+        outputs = {
+            "policy": torch.addmm(named["policy.bias"], below[0], named["policy.weight"]),
+            "value": torch.addmm(named["value.bias"], below[-1], named["value.weight"])[:, 0],
+        }
+        return outputs | {"log_std": named["log_std"]} if "log_std" in named else outputs
+
+    def _open_memory(self, name: str, view: np.ndarray, gain: float, rng: Generator) -> None:
+        """Each gate by itself; it remembers until it learns to forget (Jozefowicz et al. 2015)."""
+        for index, gate in enumerate(np.split(view, 4, axis=-1)):
+            gate[...] = orthogonal(gate.shape, gain, rng) if gate.ndim == 2 else float(index == 1)
+
+    def _named(self, weights: Array) -> dict[str, Any]:
+        known = self._known  # one tuple, swapped whole: threads that race only do the work twice
+        if known[0] is not weights:
+            flat = self.place(weights) if isinstance(weights, np.ndarray) else weights.detach()
+            known = self._known = (weights, self.names(flat))
+        return known[1]
+
+
+class Module(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """A network with its weights, for torch's own tools; a recurrent one goes one step at a time."""
+
+    def __init__(self, network: TorchNetwork, weights: Array):
+        super().__init__()
+        self.network = network
+        flat = network.place(weights) if isinstance(weights, np.ndarray) else weights.detach()
+        for name, tensor in network.names(flat).items():
+            *path, leaf = name.split(".")
+            holder: Any = self
+            for part in path:
+                if part not in holder._modules:
+                    holder.add_module(part, torch.nn.Module())
+                holder = holder._modules[part]
+            holder.register_parameter(leaf, torch.nn.Parameter(tensor.clone()))
+
+    def forward(
+        self, inputs: Mapping[str, Any], carry: Carry | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Outputs for rows [N, ...] of inputs, and the memory to come back with."""
+        named = dict(self.named_parameters())
+        if not self.network.recurrent:
+            return self.network.compute(named, inputs), {}
+        return self.network.recall(named, {name: array[:, None] for name, array in inputs.items()}, carry, None)
+
+
+def _plain(tensors: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+
+
+def _device(name: str) -> Any:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"network.device {name!r} cannot be used here: {reason}; try cpu") from error
+    return device

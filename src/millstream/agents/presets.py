@@ -1,0 +1,61 @@
+"""Settings that are known to work, by algorithm and environment. `mill train ENV` uses them without being asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_ALGORITHMS: dict[str, dict[str, Any]] = {
+    "impala": {"actor": {"unroll": 20}},
+}
+"""What an algorithm wants everywhere."""
+
+_TUNED: dict[tuple[str, str], dict[str, Any]] = {
+    ("ppo", "CartPole-v1"): {
+        "total_steps": 1_000_000,
+        "target": 475.0,
+        "actor": {"envs": 64, "unroll": 32},
+        "hyper": {
+            "learning_rate": 2.5e-3,
+            "minibatch": 512,
+            "epochs": 6,
+            "discount": 0.98,
+            "trace": 0.9,
+        },
+    },
+    ("impala", "CartPole-v1"): {
+        "total_steps": 2_000_000,
+        "target": 475.0,
+        "actor": {"envs": 64},
+        "hyper": {"learning_rate": 2e-3, "minibatch": 640},
+    },
+    ("ppo", "Pendulum-v1"): {
+        "total_steps": 1_000_000,
+        "actor": {"envs": 16, "unroll": 128},
+        "hyper": {
+            "learning_rate": 1e-3,
+            "minibatch": 256,
+            "epochs": 10,
+            "discount": 0.9,
+            "trace": 0.95,
+            "normalise_observations": True,
+            "normalise_rewards": True,
+        },
+    },
+}
+
+
+def preset(env: str, algo: str) -> Mapping[str, Any]:
+    """Settings for this pair, as a tree that goes under everything the user says."""
+    tuned = _TUNED.get((algo, env), {})
+    general = _ALGORITHMS.get(algo, {})
+    merged = {**general, **tuned}
+    for key in general.keys() & tuned.keys():
+        if isinstance(general[key], dict):
+            merged[key] = {**general[key], **tuned[key]}
+    return merged
+
+
+def names() -> list[tuple[str, str]]:
+    """(algorithm, environment) of every preset."""
+    return sorted(_TUNED)

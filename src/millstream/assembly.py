@@ -1,0 +1,252 @@
+"""The only module that knows every room: from an experiment to wires, from wires to roles."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from numpy.random import SeedSequence, default_rng
+
+from millstream import config as configuration
+from millstream.actor.evaluation import Evaluator
+from millstream.actor.unroll import Actor
+from millstream.agents import presets
+from millstream.agents import registry as agents
+from millstream.config import Experiment
+from millstream.control.journal import Journal
+from millstream.core import settings
+from millstream.core.clock import SystemClock
+from millstream.core.errors import CheckpointError, Fenced
+from millstream.core.ports import Agent, Bus, Clock, Env, PolicyStore, Role, Snapshots
+from millstream.core.spec import EnvSpec
+from millstream.core.topics import EXPERIENCES, METRICS_TRAINING
+from millstream.envs import registry as envs
+from millstream.learner.checkpoint import Checkpoints
+from millstream.learner.learner import Learner
+from millstream.learner.saving import Saver
+from millstream.parameters import keeping
+from millstream.parameters.keeping import Keeper
+from millstream.replay.ingest import Ingest
+from millstream.replay.table import Queue
+from millstream.wires.memory import MemoryBus, MemoryPolicies
+
+MOST_ACTORS = 16
+_ACTOR, _LEARNER, _EVALUATOR = 1, 2, 3  # what separates the random streams of one seed
+
+
+@dataclass
+class Wiring:
+    """What the roles of one process are connected by."""
+
+    bus: Bus
+    policies: PolicyStore
+    folder: Path
+    epoch: int = 0
+    clock: Clock = field(default_factory=SystemClock)
+    timed: bool = True
+    """Whether time may influence anything; False makes a run repeatable."""
+    companions: Callable[[], Mapping[str, Snapshots]] = dict
+    """Roles of this process whose state belongs into the learner's checkpoint, by name."""
+
+    def report(self, report: dict[str, Any]) -> bool:
+        """Tell the recorder."""
+        return self.bus.publish(METRICS_TRAINING, report)
+
+
+# --- from words to an experiment -------------------------------------------------------------------------------------
+
+
+def experiment(
+    file: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Experiment:
+    """An experiment that has been checked as far as it can be without starting anything."""
+    found = configuration.load(file, overrides, environ, presets.preset)
+    hyper_of(found)
+    return found
+
+
+def hyper_of(config: Experiment) -> Any:
+    """The hyper-parameters, checked against the algorithm's own schema."""
+    return settings.parse(agents.find(config.algo).Hyper, config.hyper, "hyper")
+
+
+def make_env(config: Experiment, slots: int, render: bool = False) -> Env:
+    """The experiment's environment."""
+    env = config.env
+    return envs.make(env.id, slots, env.args, env.wrappers, env.vector, env.stack or None, render)
+
+
+def spec_of(config: Experiment) -> EnvSpec:
+    """What the environment shows and takes."""
+    env = make_env(config, 1)
+    try:
+        return env.spec
+    finally:
+        env.close()
+
+
+def make_agent(config: Experiment, spec: EnvSpec) -> Agent[Any]:
+    """The experiment's algorithm for a spec."""
+    return agents.make(config.algo, spec, settings.plain(config.network))
+
+
+# --- flow ------------------------------------------------------------------------------------------------------------
+
+
+def rollouts_per_update(config: Experiment) -> int:
+    """One from each actor unless said otherwise."""
+    return config.learner.rollouts or max(1, config.actor.count)
+
+
+def window_of(config: Experiment, timed: bool) -> int:
+    """How many rollouts an actor may have under way: what one update takes from it, once for each update of lag."""
+    lag = config.learner.max_policy_lag
+    ahead = agents.find(config.algo).window if lag is None else lag + 1
+    return (ahead if timed else 1) * math.ceil(rollouts_per_update(config) / max(1, config.actor.count))
+
+
+def max_lag_of(config: Experiment) -> int | None:
+    """The oldest policy whose experience may be learnt from."""
+    lag = config.learner.max_policy_lag
+    return getattr(agents.find(config.algo), "max_lag", None) if lag is None else lag
+
+
+def wire_inline(config: Experiment, folder: Path, epoch: int = 0, clock: Clock | None = None) -> Wiring:
+    """Everything in this process, nothing timed."""
+    bus = MemoryBus(window_of(config, timed=False))
+    return Wiring(bus, MemoryPolicies(), folder, epoch, clock or SystemClock(), timed=False)
+
+
+# --- from wires to roles ---------------------------------------------------------------------------------------------
+
+
+def build(role: str, index: int, config: Experiment, wiring: Wiring) -> list[Role]:
+    """The roles of one worker. A pod, a child process and the embedded run start from this call."""
+    makers: dict[str, Callable[[int, Experiment, Wiring], list[Role]]] = {
+        "actor": _build_actor,
+        "learner": _build_learner,
+        "evaluator": _build_evaluator,
+    }
+    return makers[role](index, config, wiring)
+
+
+def _build_actor(index: int, config: Experiment, wiring: Wiring) -> list[Role]:
+    env = make_env(config, config.actor.envs)
+    seeds = SeedSequence([config.seed, _ACTOR, index, wiring.epoch])
+    actor = Actor(
+        experiment=wiring.folder.name,
+        index=index,
+        epoch=wiring.epoch,
+        env=env,
+        agent=make_agent(config, env.spec),
+        bus=wiring.bus,
+        policies=wiring.policies,
+        rng=default_rng(seeds),
+        seed=int(seeds.generate_state(1)[0]),
+        unroll=config.actor.unroll,
+        clock=wiring.clock,
+        stride=config.actor.unroll if wiring.timed else 32,
+        budget=0.05 if wiring.timed else None,
+    )
+    return [actor]
+
+
+def _build_learner(index: int, config: Experiment, wiring: Wiring) -> list[Role]:
+    _own(wiring.folder)
+    spec = spec_of(config)
+    agent = make_agent(config, spec)
+    queue = Queue(MOST_ACTORS * window_of(config, wiring.timed))
+    subscription = wiring.bus.subscribe(EXPERIENCES, "learner")
+    saver = _saver(config, wiring, spec)
+    learner = Learner(
+        agent=agent,
+        state=agent.init(config.seed),
+        hyper=hyper_of(config),
+        replay=queue,
+        policies=wiring.policies,
+        rng=default_rng([config.seed, _LEARNER]),
+        clock=wiring.clock,
+        epoch=wiring.epoch,
+        report=wiring.report,
+        release=subscription.release,
+        journal=Journal(wiring.folder / "journal.jsonl").append,
+        save=saver.save_when_due,
+        rollouts=rollouts_per_update(config),
+        max_lag=max_lag_of(config),
+        total_steps=config.total_steps,
+        shards=config.learner.shards,
+        threads=config.learner.threads or min(config.learner.shards, os.cpu_count() or 1),
+    )
+    if not saver.restore(learner) and config.warm_start:
+        _warm_start(learner, spec, Path(config.warm_start))
+    return [Ingest(subscription, queue), learner]
+
+
+def _saver(config: Experiment, wiring: Wiring, spec: EnvSpec) -> Saver:
+    keeper = Keeper(wiring.folder, about=policy_about(config, spec))
+    return Saver(
+        Checkpoints(wiring.folder / "checkpoints", config.checkpoint.keep),
+        about={"env": config.env.id, "algo": config.algo, "spec": spec.to_json()},
+        keep=lambda policy: keeper.keep("latest", policy),
+        report=wiring.report,
+        clock=wiring.clock,
+        steps=config.checkpoint.steps,
+        seconds=config.checkpoint.seconds if wiring.timed else 0,
+        companions=wiring.companions,
+    )
+
+
+def _warm_start(learner: Learner, spec: EnvSpec, run: Path) -> None:
+    path = keeping.find(run)
+    policy, about = keeping.read(path)
+    difference = EnvSpec.from_json(about["spec"]).difference(spec)
+    try:
+        if difference:
+            raise CheckpointError(difference)
+        learner.state = learner.agent.adopt(learner.state, policy.params)  # type: ignore[attr-defined]
+    except CheckpointError as error:
+        raise CheckpointError(f"the policy {path} does not fit this experiment: {error}") from error
+
+
+def _build_evaluator(index: int, config: Experiment, wiring: Wiring) -> list[Role]:
+    env = make_env(config, min(config.evaluation.episodes, 16))
+    keeper = Keeper(wiring.folder, about=policy_about(config, env.spec))
+    return [
+        Evaluator(
+            env,
+            make_agent(config, env.spec),
+            wiring.policies,
+            wiring.report,
+            keeper.keep_best,
+            wiring.clock,
+            every=config.evaluation.every,
+            episodes=config.evaluation.episodes,
+            seed=int(SeedSequence([config.seed, _EVALUATOR]).generate_state(1)[0]),
+            stochastic=config.evaluation.stochastic,
+        )
+    ]
+
+
+def policy_about(config: Experiment, spec: EnvSpec) -> dict[str, Any]:
+    """What a policy's file says of itself, enough to play it."""
+    return {"algo": config.algo, "network": settings.plain(config.network), "spec": spec.to_json()}
+
+
+def _own(folder: Path) -> None:
+    """One learner a run: a lock that ends with its process."""
+    descriptor = os.open(folder / "learner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise Fenced(f"another learner is at work in {folder}; stop it first: mill stop {folder.name}") from None
+
+
+# --- workers ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,38 @@
+"""A worker's own reading of the commands, so that they work with no supervisor alive."""
+
+from __future__ import annotations
+
+from millstream.control.commands import parse
+from millstream.control.state import Desired
+from millstream.core.errors import MillError
+from millstream.core.ports import Subscription
+from millstream.core.topics import Report
+
+_MOST = 100
+
+
+class Follower:
+    """A role that keeps a worker's desired state up to date: ask it whether to pause or stop."""
+
+    def __init__(self, commands: Subscription[Report], desired: Desired) -> None:
+        self._commands = commands
+        self.desired = desired
+        self.refused = 0
+        """Commands that this worker did not understand."""
+
+    def step(self) -> int:
+        """Apply what has arrived. Always 0: reading commands must not keep a shell from resting."""
+        for delivery in self._commands.poll(_MOST):
+            try:
+                self.desired = parse(delivery.message).apply(self.desired)
+            except MillError:
+                self.refused += 1  # a newer door may know more than this worker; the door has told the asker
+        return 0
+
+    def stopping(self) -> bool:
+        """Whether the run should end."""
+        return self.desired.stopping
+
+    def paused(self) -> bool:
+        """Whether work should wait."""
+        return self.desired.paused

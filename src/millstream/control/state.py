@@ -1,0 +1,48 @@
+"""What should be: one frozen value that commands change and the supervisor follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from millstream.core.errors import ConfigError
+
+MOST_ACTORS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """How a run should be. The revision grows with each change, so that the newer of two is known."""
+
+    actors: int = 1
+    learner: int = 1
+    paused: bool = False
+    stopping: bool = False
+    reason: str | None = None
+    """Why the run is stopping."""
+    checkpoints: int = 0
+    """How many checkpoints were asked for by hand."""
+    revision: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.actors <= MOST_ACTORS:
+            raise ConfigError(f"a run has 0 to {MOST_ACTORS} actors, got {self.actors}")
+        if not 0 <= self.learner <= 1:
+            raise ConfigError(f"a run has 0 or 1 learner, got {self.learner}")
+
+    @property
+    def workers(self) -> Mapping[str, int]:
+        """How many of each role should run; the learner comes first, because actors wait for its policy."""
+        return {"learner": self.learner, "actor": self.actors}
+
+    def change(self, **changes: Any) -> Desired:
+        """The next revision."""
+        return replace(self, **changes, revision=self.revision + 1)
+
+
+class Intent:
+    """The one place where the desired state of a run is held; whoever needs it holds this."""
+
+    def __init__(self, desired: Desired) -> None:
+        self.desired = desired

@@ -1,0 +1,47 @@
+"""Files that are whole or not there, and disk errors that a person can act upon."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from millstream.core.errors import StorageError
+
+
+def write_durably(path: Path, body: bytes) -> None:
+    """Written and on the disk."""
+    with path.open("wb") as file:
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_durably(path: Path, body: bytes) -> None:
+    """A whole new file or the old one, whatever happens in between."""
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(draft, body)
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise storage_error(error, path) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def storage_error(error: OSError, path: Path) -> StorageError:
+    """What a person can do about it."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageError(f"the disk is full: {path} could not be written; free some space, then mill resume")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return StorageError(f"{path} cannot be written ({error.strerror}); choose another place with --folder")
+    return StorageError(f"{path} could not be written: {error.strerror or error}")

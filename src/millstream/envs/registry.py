@@ -1,0 +1,273 @@
+"""Environments by name: built in, the user's own, Gymnasium's, Atari's, EnvPool's."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from millstream.core.errors import ConfigError, EnvError, MillError, MissingPart, UnknownName
+from millstream.core.ports import Env
+from millstream.envs import atari
+from millstream.envs.cartpole import CartPole
+from millstream.envs.envpool import PREFIX, envpool
+from millstream.envs.gymnasium import Gymnasium, summary
+from millstream.envs.snake import Snake
+from millstream.envs.vector import vectorise
+
+VECTORS = ("auto", "native", "sync", "process")
+"""How slots are stepped: as one vector of the environment's own where there is one, in turn, or a process each."""
+BUILT_IN: Mapping[str, tuple[Callable[..., Any], str]] = {
+    "CartPole-v1": (CartPole, "balance a pole on a cart; vectorised here, equal to Gymnasium's"),
+    "Snake-v0": (Snake, "eat and do not bite yourself, seeing only what is near"),
+    "SnakeImages-v0": (partial(Snake, view="image"), "the same Snake, seen as a small image"),
+}
+
+
+def make(
+    id: str,
+    slots: int,
+    args: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str] = (),
+    vector: str = "auto",
+    stack: int | None = None,
+    render: bool = False,
+) -> Env:
+    """An environment of so many slots.
+
+    `id` is a built-in name, a Gymnasium name, `ALE/...`, `envpool:...`, or `module:factory` of your own,
+    whose factory makes one `gymnasium.Env`, or, where it takes `slots` (or `num_envs`), all of them.
+    `wrappers` are `module:function` names applied to each single environment. `stack` is how many
+    frames a policy sees at once, where that is not the environment's own default.
+    """
+    if vector not in VECTORS:
+        raise ConfigError(f"vector must be one of {', '.join(VECTORS)}, got {vector!r}")
+    if slots < 1:
+        raise ConfigError(f"an environment needs at least one slot, got {slots}")
+    if stack is not None and stack < 1:
+        raise ConfigError(f"stack must be at least 1, got {stack}")
+    args = dict(args or {})
+    if id.startswith(PREFIX):
+        _no_wrappers(id, wrappers)
+        return envpool(id.removeprefix(PREFIX), slots, args, stack, render)
+    if id in BUILT_IN and _fits(id, args, wrappers, vector):
+        return _restacked(_call(id, BUILT_IN[id][0], slots=slots, **args), stack)
+    if ":" in id:
+        return _custom(id, slots, args, wrappers, vector, stack, render)
+    return _gymnasium(id, slots, args, wrappers, vector, stack, render)
+
+
+def names() -> list[tuple[str, str, str]]:
+    """Every known environment: its name, one line about it, and which extra it needs."""
+    known = [(id, line, "") for id, (_, line) in BUILT_IN.items()]
+    known.append((f"{PREFIX}<name>", "any environment of EnvPool, by its name there", "envpool"))
+    known.append(("<module>:<factory>", "your own environment", ""))
+    try:
+        registry = _registry()
+    except MissingPart:
+        return known
+    ids = sorted(set(registry) - set(BUILT_IN))
+    return known + [(id, f"Gymnasium's {id}", _needs(registry[id])) for id in ids]
+
+
+def _fits(id: str, args: Mapping[str, Any], wrappers: Sequence[str], vector: str) -> bool:
+    """Whether the built-in one can serve; CartPole asked for in another way is Gymnasium's."""
+    if id == "CartPole-v1":
+        return not args and not wrappers and vector in ("auto", "native")
+    _no_wrappers(id, wrappers)
+    return True
+
+
+def _gymnasium(
+    id: str, slots: int, args: Mapping[str, Any], wrappers: Sequence[str], vector: str, stack: int | None, render: bool
+) -> Env:
+    registry = _registry(id.startswith("ALE/"))
+    if id not in registry:
+        raise UnknownName.of("environment", id, [*BUILT_IN, *registry], hint="A name of your own is module:factory.")
+    spec = registry[id]
+    game = id.startswith("ALE/")
+    own = spec.vector_entry_point is not None and not wrappers and not (render and game)
+    if vector == "native" and not own:
+        raise ConfigError(f"{id} has no vector of its own for this use; set vector to sync or process")
+    with _Making(id, args):
+        if own and vector in ("auto", "native"):
+            whole = atari.native(id, slots, args) if game else _native(id, slots, args, render)
+        else:
+            maker = atari.maker(id, args, render) if game else partial(_single, id, args, render)
+            whole = vectorise(partial(_wrapped, maker, wrappers), slots, "sync" if vector == "auto" else vector)
+    default = atari.STACK if game else 1
+    limit = args.get("max_episode_steps", spec.max_episode_steps)
+    return Gymnasium(whole, id, stack or default, limit, spec.reward_threshold)
+
+
+def _custom(
+    id: str, slots: int, args: Mapping[str, Any], wrappers: Sequence[str], vector: str, stack: int | None, render: bool
+) -> Env:
+    module, name = _module(id), id.rpartition(":")[2]
+    factory = getattr(module, name, None)
+    if factory is None and name in _registry():  # a module that registers Gymnasium names when it is imported
+        return _gymnasium(name, slots, args, wrappers, vector, stack, render)
+    if not callable(factory):
+        known = [f"{id.rpartition(':')[0]}:{key}" for key in vars(module) if not key.startswith("_")]
+        raise UnknownName.of("environment", id, known)
+    takes = _parameters(factory)
+    if render and "render_mode" in takes:
+        args = {"render_mode": "rgb_array", **args}
+    for lead in ("slots", "num_envs"):
+        if lead in takes:
+            _no_wrappers(id, wrappers)
+            return _adopted(id, _call(id, factory, **{lead: slots}, **args), slots, stack)
+    maker = partial(_wrapped, partial(_call, id, factory, **args), wrappers)
+    with _Making(id, args):
+        probe = maker()
+        if not hasattr(probe, "observation_space") or hasattr(probe, "num_envs"):
+            return _adopted(id, probe, slots, stack)
+        probe.close()
+        whole = vectorise(maker, slots, "process" if vector == "process" else "sync")
+    limits = getattr(probe, "spec", None)
+    return Gymnasium(
+        whole,
+        id,
+        stack or 1,
+        getattr(limits, "max_episode_steps", None),
+        getattr(limits, "reward_threshold", None),
+    )
+
+
+def _adopted(id: str, made: Any, slots: int, stack: int | None) -> Env:
+    """What a user's factory gave for all slots, behind our port."""
+    if hasattr(made, "single_observation_space"):
+        made = Gymnasium(made, id, stack or 1)
+    elif not all(hasattr(made, name) for name in ("spec", "slots", "reset", "step")):
+        raise EnvError(f"{id} gave a {type(made).__name__}; expected a gymnasium Env, VectorEnv or a millstream Env")
+    if made.slots != slots:
+        raise EnvError(f"{id} has {made.slots} slots, {slots} were asked for; let its factory take `slots`")
+    return _restacked(made, stack)
+
+
+def _restacked(env: Any, stack: int | None) -> Env:
+    if stack is not None and stack != env.spec.stack:
+        from dataclasses import replace
+
+        env.spec = replace(env.spec, stack=stack)
+    made: Env = env
+    return made
+
+
+def _native(id: str, slots: int, args: Mapping[str, Any], render: bool) -> Any:
+    import gymnasium
+
+    picture = {"render_mode": "rgb_array"} if render else {}
+    return gymnasium.make_vec(id, slots, vectorization_mode="vector_entry_point", **args, **picture)
+
+
+def _single(id: str, args: Mapping[str, Any], render: bool) -> Any:
+    import gymnasium
+
+    # The adapter makes the same checks for less, so Gymnasium's own are left out.
+    picture = {"render_mode": "rgb_array"} if render else {}
+    return gymnasium.make(id, disable_env_checker=True, **{**picture, **args})
+
+
+def _wrapped(maker: Callable[[], Any], wrappers: Sequence[str]) -> Any:
+    env = maker()
+    for name in wrappers:
+        wrapper = getattr(_module(name), name.rpartition(":")[2], None)
+        if not callable(wrapper):
+            raise UnknownName.of("wrapper", name, [], hint="A wrapper is module:function and takes an environment.")
+        env = wrapper(env)
+    return env
+
+
+def _module(name: str) -> Any:
+    """The module before the colon: a dotted name, or a file ending in .py."""
+    place = name.rpartition(":")[0]
+    if not place:
+        raise UnknownName(f"{name!r} has no module; write module:function")
+    try:
+        if place.endswith(".py"):
+            return _file(Path(place))
+        if str(Path.cwd()) not in sys.path:
+            sys.path.append(str(Path.cwd()))  # a command's own path does not hold the folder it was called in
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name and (place == error.name or place.startswith(f"{error.name}.")):
+            raise UnknownName(f"there is no module {place!r} for {name!r}; is it on PYTHONPATH?") from error
+        raise MissingPart(f"{name} needs {error.name}, which is not installed") from error
+
+
+def _file(path: Path) -> Any:
+    # A stable name, so that a class made here is found again by another process that imports the same file.
+    name = f"millstream_user_{path.stem}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UnknownName(f"there is no file {str(path)!r}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _registry(games: bool = False) -> Mapping[str, Any]:
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise MissingPart("gymnasium is not installed; run: pip install gymnasium") from error
+    try:
+        atari.register()
+    except MissingPart:
+        if games:
+            raise
+    registry: Mapping[str, Any] = gymnasium.registry
+    return registry
+
+
+def _needs(spec: Any) -> str:
+    """The extra that a Gymnasium environment needs, told by where it lives."""
+    entry = f"{spec.entry_point}"
+    places = {"ale_py": "atari", "box2d": "box2d", "mujoco": "mujoco", "phys2d": "jax", "tabular": "jax"}
+    return next((extra for place, extra in places.items() if place in entry), "")
+
+
+def _no_wrappers(id: str, wrappers: Sequence[str]) -> None:
+    if wrappers:
+        raise ConfigError(f"{id} steps all its slots at once; wrappers {list(wrappers)} need a single gymnasium Env")
+
+
+def _parameters(factory: Callable[..., Any]) -> Mapping[str, Any]:
+    try:
+        return inspect.signature(factory).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
+def _call(id: str, factory: Callable[..., Any], **kwargs: Any) -> Any:
+    with _Making(id, kwargs):
+        return factory(**kwargs)
+
+
+class _Making:
+    """Turns whatever goes wrong while an environment is made into one line."""
+
+    def __init__(self, id: str, args: Mapping[str, Any]) -> None:
+        self._id = id
+        self._args = args
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if error is None or isinstance(error, MillError) or not isinstance(error, Exception):
+            return
+        if type(error).__name__ == "DependencyNotInstalled" or isinstance(error, ImportError):
+            raise MissingPart(f"{self._id} needs a package that is not installed: {summary(error)}") from error
+        if isinstance(error, TypeError) and "argument" in str(error):
+            raise ConfigError(f"{self._id} does not take these arguments {dict(self._args)}: {error}") from error
+        raise EnvError(f"{self._id} could not be made: {summary(error)}") from error

@@ -1,0 +1,53 @@
+"""How a worker learns that it should end: its root died, or somebody sent SIGTERM."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from types import FrameType
+
+TERMINATED = 128 + signal.SIGTERM
+"""The exit code of a worker that ended because of SIGTERM."""
+
+
+class Leash:
+    """Ties a worker to its root: the root alone holds the other end of the life pipe, so its end is the root's end."""
+
+    def __init__(self, life: int | None, patience: float = 5.0) -> None:
+        self._life = life
+        self._patience = patience
+        self._orphaned = False
+        self._terminated = False
+
+    @property
+    def exit_code(self) -> int:
+        """What a worker that ended without an error should answer."""
+        return TERMINATED if self._terminated else 0
+
+    def ending(self) -> bool:
+        """Whether the worker should end after its step."""
+        return self._orphaned or self._terminated
+
+    def hold(self) -> None:
+        """Begin to watch. Ctrl-C is for the root; SIGTERM ends the worker after its step."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._on_term)
+        if self._life is not None:
+            threading.Thread(target=self._watch, name="life", daemon=True).start()
+
+    def _on_term(self, number: int, frame: FrameType | None) -> None:
+        self._terminated = True
+
+    def _watch(self) -> None:
+        assert self._life is not None
+        with contextlib.suppress(OSError):  # a broken pipe tells the same story as its end
+            while os.read(self._life, 1):
+                pass
+        self._orphaned = True
+        time.sleep(self._patience)
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)  # with all that an environment may have started
+        os._exit(1)

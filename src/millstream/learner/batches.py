@@ -1,0 +1,47 @@
+"""Minibatches: rows of a batch in a fresh order every epoch, cut into shards whose sums do not depend on threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.random import Generator
+
+from millstream.core.data import Batch
+
+SMALLEST_SHARD = 256
+"""Rows below which cutting costs more than a thread gives."""
+
+
+def row_count(batch: Batch) -> int:
+    """How many rows every column has."""
+    return len(next(iter(batch.values())))
+
+
+def rows_of_a_minibatch(batch: Batch, steps: int, sequences: bool) -> int:
+    """How many rows hold `steps` steps."""
+    length = batch["rewards"].shape[1] if sequences and "rewards" in batch else 1
+    if sequences and "rewards" not in batch:
+        length = batch["actions"].shape[1]
+    return max(1, min(steps // length, row_count(batch)))
+
+
+def minibatches(batch: Batch, size: int, epochs: int, rng: Generator) -> Iterator[np.ndarray]:
+    """Row numbers, each row once an epoch. A remainder joins the last minibatch: nothing is left out."""
+    total = row_count(batch)
+    count = max(1, total // size)
+    for _ in range(epochs):
+        order = rng.permutation(total)
+        for index in range(count):
+            yield order[index * size : (index + 1) * size if index < count - 1 else total]
+
+
+def cut(rows: np.ndarray, shards: int, sequences: bool) -> list[np.ndarray]:
+    """The shards of one minibatch; a small one stays whole."""
+    parts = max(1, min(shards, len(rows) if sequences else len(rows) // SMALLEST_SHARD))
+    return np.array_split(rows, parts)
+
+
+def take(batch: Batch, rows: np.ndarray) -> Batch:
+    """Some rows of every column."""
+    return {name: column[rows] for name, column in batch.items()}

@@ -1,0 +1,299 @@
+"""The learner: one minibatch a step, one policy an update."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from millstream.core import tree
+from millstream.core.data import Array, Batch, Gradients, Lesson, Policy, Rollout, Stamp, Version
+from millstream.core.errors import Diverged
+from millstream.core.ports import Agent, Clock, PolicyStore, Replay
+from millstream.learner import batches
+
+STAGES = ("wait", "prepare", "gradients", "apply", "publish", "checkpoint")
+
+
+@dataclass
+class Counters:
+    """What the ledger shows, in environment steps."""
+
+    updates: int = 0
+    trained: int = 0
+    stale: int = 0
+    samples: int = 0
+    """Gradient samples: steps times epochs."""
+
+
+@dataclass
+class Update:
+    """An update under way."""
+
+    rollouts: list[Rollout]
+    batch: Batch
+    plan: Iterator[np.ndarray]
+    hyper: Any
+    lag: float
+    lessons: list[Lesson] = field(default_factory=list)
+
+
+class Learner:
+    """Takes rollouts from the replay, gives policies to the store."""
+
+    def __init__(
+        self,
+        *,
+        agent: Agent[Any],
+        state: Any,
+        hyper: Any,
+        replay: Replay,
+        policies: PolicyStore,
+        rng: Generator,
+        clock: Clock,
+        epoch: int,
+        report: Callable[[dict[str, Any]], object],
+        release: Callable[[Stamp], None],
+        journal: Callable[[dict[str, Any]], None],
+        save: Callable[[Learner], None],
+        rollouts: int,
+        max_lag: int | None,
+        total_steps: int,
+        shards: int = 2,
+        threads: int = 1,
+    ):
+        self.agent, self.state, self.hyper, self.replay, self.policies = agent, state, hyper, replay, policies
+        self.rng, self.clock, self.epoch = rng, clock, epoch
+        self.report, self.release, self.journal, self.save = report, release, journal, save
+        self.rollouts, self.max_lag, self.total_steps, self.shards = rollouts, max_lag, total_steps, shards
+        self.counters, self.revision = Counters(), 0
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self._pool = ThreadPoolExecutor(threads - 1, "shard") if threads > 1 else None
+        self._gathered: list[Rollout] = []
+        self._dropped: list[Stamp] = []
+        self._update: Update | None = None
+        self._idle_since: float | None = None
+        self._published = False
+
+    @property
+    def version(self) -> Version:
+        """Of the newest policy."""
+        return Version(self.epoch, self.counters.updates)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run's steps are all trained."""
+        return self._update is None and self.counters.trained >= self.total_steps
+
+    @property
+    def between_updates(self) -> bool:
+        """Whether nothing is half done: the moment for checkpoints."""
+        return self._update is None
+
+    def step(self) -> int:
+        """Publish the first policy, begin an update, or learn from one minibatch."""
+        if not self._published:
+            self._publish()
+            return 1
+        if self._update is None:
+            return 0 if self.finished else self._begin()
+        return self._learn(self._update)
+
+    def finish_update(self) -> None:
+        """Bring an update that was begun to its end."""
+        while self._update is not None:
+            self._learn(self._update)
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """All that the next update depends on."""
+        return {
+            "state": self.state,
+            "counters": self.counters,
+            "rng": self.rng.bit_generator.state,
+            "revision": self.revision,
+        }
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Continue from a snapshot that was read from a file."""
+        self.state = tree.rebuild(self.state, snapshot["state"])
+        self.counters = Counters(**snapshot["counters"])
+        self.rng.bit_generator.state = snapshot["rng"]
+        self.revision = snapshot["revision"]
+
+    def close(self) -> None:
+        """Let the threads go."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _begin(self) -> int:
+        """Gather fresh rollouts until there are enough for an update."""
+        while len(self._gathered) < self.rollouts:
+            sample = self.replay.sample(1)
+            if sample is None:
+                self._idle_since = self._idle_since or self.clock.monotonic()
+                return 0
+            for rollout in sample.rollouts:
+                self._gathered.append(rollout) if self._fresh(rollout) else self._drop(rollout)
+        started = self.clock.monotonic()
+        if self._idle_since is not None:
+            self.seconds["wait"] += started - self._idle_since
+            self._idle_since = None
+        # in the order of their actors: which of them was quicker must not matter
+        taken = sorted(self._gathered, key=lambda rollout: _identity(rollout.stamp))
+        self._gathered = []
+        hyper = self.hyper.at(self.counters.trained / self.total_steps) if hasattr(self.hyper, "at") else self.hyper
+        self.state, batch = self.agent.prepare(self.state, taken, hyper)
+        size = batches.rows_of_a_minibatch(batch, hyper.minibatch, self.agent.sequences)
+        plan = batches.minibatches(batch, size, hyper.epochs, self.rng)
+        lag = float(np.mean([self._lag(rollout) for rollout in taken]))
+        self._update = Update(taken, batch, plan, hyper, lag)
+        self.seconds["prepare"] += self.clock.monotonic() - started
+        return len(taken)
+
+    def _learn(self, update: Update) -> int:
+        rows = next(update.plan, None)
+        if rows is None:
+            return self._end(update)
+        started = self.clock.monotonic()
+        gradients, lesson = self._gradients(update, rows)
+        computed = self.clock.monotonic()
+        self.state = self.agent.apply(self.state, gradients, update.hyper)
+        self.seconds["gradients"] += computed - started
+        self.seconds["apply"] += self.clock.monotonic() - computed
+        update.lessons.append(lesson)
+        self.counters.samples += len(rows) * (update.rollouts[0].steps if self.agent.sequences else 1)
+        limit = getattr(update.hyper, "target_kl", None)
+        if limit is not None and lesson.get("approx_kl", 0.0) > 1.5 * limit:
+            return self._end(update)
+        return len(rows)
+
+    def _gradients(self, update: Update, rows: np.ndarray) -> tuple[Gradients, Lesson]:
+        """Shards at once, added in a fixed order."""
+        parts = batches.cut(rows, self.shards, self.agent.sequences)
+
+        def one(part: np.ndarray) -> tuple[Gradients, Lesson]:
+            return self.agent.gradients(self.state, batches.take(update.batch, part), update.hyper)
+
+        if self._pool is not None and len(parts) > 1:
+            pending = [self._pool.submit(one, part) for part in parts[1:]]
+            found = [one(parts[0]), *(each.result() for each in pending)]
+        else:
+            found = [one(part) for part in parts]
+        if len(found) == 1:
+            return found[0]
+        weights = [len(part) / len(rows) for part in parts]
+        total: Array = found[0][0] * weights[0]
+        for (gradients, _), weight in zip(found[1:], weights[1:], strict=True):
+            total += gradients * weight
+        return total, mean_lesson([lesson for _, lesson in found], weights)
+
+    def _end(self, update: Update) -> int:
+        """A new policy first, then credit goes back: an actor that may go on finds it."""
+        self.counters.updates += 1
+        steps = sum(rollout.count for rollout in update.rollouts)
+        self.counters.trained += steps
+        lesson = dict(mean_lesson(update.lessons))
+        if hasattr(self.agent, "digest"):
+            lesson |= self.agent.digest(update.batch)
+        self._check(lesson)
+        started = self.clock.monotonic()
+        self._publish()
+        self._update = None
+        for rollout in update.rollouts:
+            self.release(rollout.stamp)
+        self.seconds["publish"] += self.clock.monotonic() - started
+        self._write_down(update)
+        self._tell(update, lesson)
+        started = self.clock.monotonic()
+        self.save(self)
+        self.seconds["checkpoint"] += self.clock.monotonic() - started
+        return steps
+
+    def _check(self, lesson: Lesson) -> None:
+        wrong = [name for name, value in lesson.items() if not np.isfinite(value)]
+        if wrong:
+            raise Diverged(
+                f"{', '.join(wrong)} became non-finite at update {self.counters.updates}; "
+                "resume from the last checkpoint with a smaller learning_rate"
+            )
+
+    def _publish(self) -> None:
+        params = self.agent.policy(self.state, self.hyper)
+        self.policies.publish(Policy(self.version, params, self.counters.trained))
+        self._published = True
+
+    def _write_down(self, update: Update) -> None:
+        """The journal: which rollouts were used or dropped, in order."""
+        entry: dict[str, Any] = {
+            "update": self.counters.updates,
+            "epoch": self.epoch,
+            "used": [_identity(rollout.stamp) for rollout in update.rollouts],
+            "dropped": [_identity(stamp) for stamp in self._dropped],
+            "revision": self.revision,
+            "steps": self.counters.trained,
+        }
+        if self.counters.updates % 100 == 0:
+            entry["weights"] = fingerprint(self.agent.policy(self.state, self.hyper).tensors)
+        self._dropped = []
+        self.journal(entry)
+
+    def _tell(self, update: Update, lesson: Lesson) -> None:
+        self.report(
+            {
+                "kind": "update",
+                "update": self.counters.updates,
+                "version": [self.epoch, self.counters.updates],
+                "steps": self.counters.trained,
+                "stale": self.counters.stale,
+                "samples": self.counters.samples,
+                "lag": update.lag,
+                "queue": self.replay.waiting,
+                "lesson": lesson,
+                "hyper": {name: getattr(update.hyper, name, None) for name in ("learning_rate", "entropy")},
+                "seconds": self.seconds,
+                "at": self.clock.now(),
+            }
+        )
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+
+    def _lag(self, rollout: Rollout) -> int:
+        return self.counters.updates - rollout.stamp.policy.number
+
+    def _fresh(self, rollout: Rollout) -> bool:
+        """What an earlier learner's policy made counts as too old where age is bounded."""
+        if self.max_lag is None:
+            return True
+        return rollout.stamp.policy.epoch == self.epoch and self._lag(rollout) <= self.max_lag
+
+    def _drop(self, rollout: Rollout) -> None:
+        self.counters.stale += rollout.count
+        self._dropped.append(rollout.stamp)
+        self.release(rollout.stamp)
+
+
+def mean_lesson(lessons: Sequence[Lesson], weights: Sequence[float] | None = None) -> Lesson:
+    """Lessons of one kind, averaged."""
+    if not lessons:
+        return {}
+    weights = weights or [1 / len(lessons)] * len(lessons)
+    return {
+        name: sum(lesson[name] * weight for lesson, weight in zip(lessons, weights, strict=True)) for name in lessons[0]
+    }
+
+
+def fingerprint(tensors: Mapping[str, Array]) -> str:
+    """A hash that two equal policies share."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(tensors[name]).tobytes())
+    return digest.hexdigest()
+
+
+def _identity(stamp: Stamp) -> list[int]:
+    return [stamp.actor, stamp.epoch, stamp.sequence]
