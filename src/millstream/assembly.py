@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,25 @@ from typing import Any
 from numpy.random import SeedSequence, default_rng
 
 from millstream import config as configuration
-from millstream.actor.evaluation import Evaluator
+from millstream.actor.evaluation import Evaluation, Evaluator
 from millstream.actor.unroll import Actor
 from millstream.agents import presets
 from millstream.agents import registry as agents
 from millstream.config import Experiment
+from millstream.control.follower import Follower
 from millstream.control.journal import Journal
+from millstream.control.state import MOST_ACTORS, Desired
 from millstream.core import settings
 from millstream.core.clock import SystemClock
-from millstream.core.errors import CheckpointError, Fenced
+from millstream.core.data import Step
+from millstream.core.errors import CheckpointError, ConfigError, Fenced
 from millstream.core.ports import Agent, Bus, Clock, Env, PolicyStore, Role, Snapshots
 from millstream.core.spec import EnvSpec
-from millstream.core.topics import EXPERIENCES, METRICS_TRAINING
+from millstream.core.topics import COMMANDS, EXPERIENCES, METRICS_ACTORS, METRICS_TRAINING
+from millstream.envs import recording
 from millstream.envs import registry as envs
+from millstream.hosts import shell
+from millstream.hosts.heartbeat import Heartbeat
 from millstream.learner.checkpoint import Checkpoints
 from millstream.learner.learner import Learner
 from millstream.learner.saving import Saver
@@ -33,9 +39,12 @@ from millstream.parameters import keeping
 from millstream.parameters.keeping import Keeper
 from millstream.replay.ingest import Ingest
 from millstream.replay.table import Queue
+from millstream.wires.channel import Channel
 from millstream.wires.memory import MemoryBus, MemoryPolicies
+from millstream.wires.policies import SharedPolicies
+from millstream.wires.ring import Ring
+from millstream.wires.shared import SharedBus
 
-MOST_ACTORS = 16
 _ACTOR, _LEARNER, _EVALUATOR = 1, 2, 3  # what separates the random streams of one seed
 
 
@@ -52,6 +61,9 @@ class Wiring:
     """Whether time may influence anything; False makes a run repeatable."""
     companions: Callable[[], Mapping[str, Snapshots]] = dict
     """Roles of this process whose state belongs into the learner's checkpoint, by name."""
+
+    asked: Callable[[], int] = int
+    """How many checkpoints people have asked for so far."""
 
     def report(self, report: dict[str, Any]) -> bool:
         """Tell the recorder."""
@@ -177,7 +189,7 @@ def _build_learner(index: int, config: Experiment, wiring: Wiring) -> list[Role]
         report=wiring.report,
         release=subscription.release,
         journal=Journal(wiring.folder / "journal.jsonl").append,
-        save=saver.save_when_due,
+        saver=saver,
         rollouts=rollouts_per_update(config),
         max_lag=max_lag_of(config),
         total_steps=config.total_steps,
@@ -200,6 +212,7 @@ def _saver(config: Experiment, wiring: Wiring, spec: EnvSpec) -> Saver:
         steps=config.checkpoint.steps,
         seconds=config.checkpoint.seconds if wiring.timed else 0,
         companions=wiring.companions,
+        asked=wiring.asked,
     )
 
 
@@ -250,3 +263,76 @@ def _own(folder: Path) -> None:
 
 
 # --- workers ---------------------------------------------------------------------------------------------------------
+
+
+def run_worker(order: Mapping[str, Any], channel: Channel, ending: Callable[[], bool]) -> None:
+    """The life of a worker process: build its roles, run the shell, close them."""
+    config, role, index = configuration.from_plain(order["config"]), order["role"], order["index"]
+    window = window_of(config, timed=True)
+    bus = SharedBus([Ring(descriptor, window) for descriptor in order["fds"]["rings"]], channel)
+    follower = Follower(bus.subscribe(COMMANDS, "worker"), Desired(paused=order["paused"]))
+    wiring = Wiring(
+        bus,
+        SharedPolicies(order["fds"]["policies"]),
+        Path(order["folder"]),
+        order["first_epoch"] + order["epoch"],
+        asked=lambda: follower.desired.checkpoints,
+    )
+    roles = build(role, index, config, wiring)
+    topic = METRICS_ACTORS if role == "actor" else METRICS_TRAINING
+    always: list[Role] = [follower, Heartbeat(bus, topic, f"{role}-{index}", order["epoch"], wiring.clock)]
+    shell.run(
+        [*roles, *always],
+        wiring.clock,
+        stopping=lambda: ending() or follower.stopping(),
+        may_step=lambda each: each in always or not follower.paused(),
+    )
+    close(roles)
+
+
+def close(roles: Sequence[Role]) -> None:
+    """End roles that have something to bring to an end."""
+    for role in roles:
+        if hasattr(role, "close"):
+            role.close()
+
+
+# --- judging ---------------------------------------------------------------------------------------------------------
+
+
+def evaluation(
+    config: Experiment, folder: Path, episodes: int, seed: int, stochastic: bool, name: str | None = None
+) -> Evaluation:
+    """Episodes of a run's policy, ready to be played."""
+    policy, about = keeping.read(keeping.find(folder, name))
+    env = make_env(config, min(episodes, 16))
+    difference = EnvSpec.from_json(about["spec"]).difference(env.spec)
+    if difference:
+        raise CheckpointError(f"the policy of {folder} was trained for another environment: {difference}")
+    return Evaluation(env, make_agent(config, env.spec), policy, episodes, seed, stochastic)
+
+
+def record(config: Experiment, folder: Path, out: str | Path | None, seed: int, name: str | None = None) -> Path:
+    """A video of one episode of a run's policy."""
+    policy, _ = keeping.read(keeping.find(folder, name))
+    env = make_env(config, 1, render=True)
+    agent = make_agent(config, env.spec)
+    carry = agent.carry(policy.params, 1)
+
+    def act(step: Step) -> Any:
+        nonlocal carry
+        decision, carry = agent.act(policy.params, step.observations, carry, step.first, step.masks, None)
+        return decision.actions
+
+    path = Path(out) if out else folder / "videos" / f"policy-{policy.version.number}"
+    try:
+        return recording.record(recording.play(env, act, seed), path, env.spec.fps)
+    finally:
+        env.close()
+
+
+def check(config: Experiment) -> None:
+    """What can be said at once: names that exist, hyper-parameters in their bounds."""
+    hyper_of(config)
+    if config.topology == "processes" and config.actor.count < 1:
+        raise ConfigError("actor.count should be at least 1 to train")

@@ -45,6 +45,9 @@ def main(run: Run | None = None) -> int:
         traceback.print_exc()
         _tell(channel, error)
         return 1
+    finally:
+        sys.stdout.flush()
+        leash.let_go()
     return leash.exit_code
 
 

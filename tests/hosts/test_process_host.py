@@ -63,6 +63,10 @@ def scene(tmp_path):
         assert not any(worker.alive for worker in each.host.workers())
 
 
+def descriptors():
+    return sorted(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
+
+
 def gone(pids, timeout=10.0):
     deadline = time.monotonic() + timeout
     while alive := [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]:
@@ -182,13 +186,13 @@ def test_sigterm_ends_a_worker_after_its_step_and_ctrl_c_does_not(scene):
 
 
 def test_close_leaves_no_descriptor_behind(tmp_path):
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = descriptors()
     one = Scene(tmp_path)
     for index in range(2):
         one.host.start(Start("actor", index))
         one.up(index)
     one.host.close()
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from millstream.control.follower import Follower
 from millstream.control.state import Desired
@@ -34,7 +35,8 @@ def toy(order, channel, ending):
     if mood == "parent":
         child = subprocess.Popen(["sleep", "300"], close_fds=False)
         bus.publish(METRICS_ACTORS, {"grandchild": child.pid})
-    about = {"threads": os.environ["OPENBLAS_NUM_THREADS"], "fds": sorted(map(int, os.listdir("/proc/self/fd")))[:-1]}
+    handed = sorted(int(entry.name) for entry in Path("/proc/self/fd").iterdir())[:-1]  # the last one looks at them
+    about = {"threads": os.environ["OPENBLAS_NUM_THREADS"], "fds": handed}
     bus.publish(METRICS_ACTORS, {"up": order["index"], "epoch": order["epoch"], "pid": os.getpid(), **about})
     if mood in ("stuck", "deaf"):
         while True:  # never looks at anything

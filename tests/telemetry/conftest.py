@@ -12,14 +12,15 @@ class Reports:
         lengths = lengths or [10] * len(returns)
         return {
             "kind": "actor", "actor": actor, "epoch": 0, "sequence": 0, "steps": steps, "policy": [0, 1], "at": at,
-            "episodes": [[slot, value, length] for slot, (value, length) in enumerate(zip(returns, lengths, strict=True))],
+            "episodes": [[slot, value, lengths[slot]] for slot, value in enumerate(returns)],
             "seconds": seconds or {"env": 0.1, "act": 0.2, "record": 0.05, "wait": 0.15},
         }  # fmt: skip
 
     def update(self, update=1, steps=100, at=START + 1, lag=1.0, queue=2, stale=0, epoch=0, seconds=None, **lesson):
         return {
             "kind": "update", "update": update, "version": [epoch, update], "steps": steps, "stale": stale,
-            "samples": 4 * steps, "lag": lag, "queue": queue, "hyper": {"learning_rate": 0.001, "entropy": 0.01}, "at": at,
+            "samples": 4 * steps, "lag": lag, "queue": queue, "at": at,
+            "hyper": {"learning_rate": 0.001, "entropy": 0.01},
             "lesson": lesson or {"policy_loss": -0.02, "value_loss": 3.0, "entropy": 0.6, "approx_kl": 0.01,
                                  "old_approx_kl": 0.011, "clipfrac": 0.2, "explained_variance": 0.5, "grad_norm": 0.4},
             "seconds": seconds or {"wait": 0.1, "prepare": 0.1, "gradients": 0.7, "apply": 0.1},

@@ -69,8 +69,12 @@ def test_wall_time_moves_no_decision(reports):
 
 @pytest.mark.parametrize(
     ("older", "newer", "trend"),
-    [([10.0, 12.0], [30.0, 32.0], "rising"), ([30.0, 32.0], [10.0, 12.0], "falling"), ([10.0, 30.0], [10.0, 31.0], "flat")],
-)  # fmt: skip
+    [
+        ([10.0, 12.0], [30.0, 32.0], "rising"),
+        ([30.0, 32.0], [10.0, 12.0], "falling"),
+        ([10.0, 30.0], [10.0, 31.0], "flat"),
+    ],
+)
 def test_a_trend_is_only_what_chance_does_not_explain(progress, reports, older, newer, trend):
     progress.take(reports.actor(older * 50))
     progress.take(reports.actor(newer * 50))

@@ -122,7 +122,7 @@ def test_the_last_episodes_can_be_asked_for(path, reports):
 
 
 def test_a_folder_that_cannot_be_written_is_said_in_one_line():
-    with pytest.raises(StorageError, match="cannot write metrics to /proc/run/metrics.sqlite") as caught:
+    with pytest.raises(StorageError, match=r"cannot write metrics to /proc/run/metrics\.sqlite") as caught:
         SqliteStore("/proc/run/metrics.sqlite")
     assert "\n" not in str(caught.value)
 

@@ -89,7 +89,7 @@ class Impala(ActorCritic):
         return self.network.backward(tape, back), lesson
 
     def _targets(self, minibatch: Batch, log_prob: Array, values: Array, hyper: ImpalaHyper) -> tuple[Array, Array]:
-        """V-trace, time first and back. What follows a step is the value of now; at an episode's end, the one prepared."""
+        """V-trace, time first and back. What follows is the value of now; at an episode's end, the one prepared."""
         xp = namespace(values)
         ended = minibatch["ended"]
         following = xp.where(ended, minibatch["next_values"], values[:, 1:])

@@ -124,7 +124,8 @@ class PPO(ActorCritic):
         xp, old = namespace(values), minibatch["values"]
         moved = values - old
         clipped = old + xp.clip(moved, -hyper.clip_value, hyper.clip_value) - targets
-        worse = clipped * clipped > error * error  # the larger error counts, and beyond the clip it has no slope
+        # the larger error counts, and beyond the clip it has no slope; inside, the two differ by rounding alone
+        worse = (abs(moved) > hyper.clip_value) & (clipped * clipped > error * error)
         return xp.where(worse, clipped * clipped, error * error), xp.where(worse, xp.zeros_like(error), error)
 
 

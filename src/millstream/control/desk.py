@@ -7,6 +7,7 @@ import json
 import os
 import selectors
 import socket
+import struct
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -88,7 +89,7 @@ class Desk:
         return {"revision": self._intent.desired.revision}
 
     def _welcome(self) -> None:
-        with contextlib.suppress(BlockingIOError, ConnectionError):  # it has gone again
+        with contextlib.suppress(BlockingIOError, ConnectionError):  # no more, or it has gone again
             end, _ = self._server.accept()
             if len(self._clients) >= _MOST_CLIENTS:
                 self._hang_up(min(self._clients.values(), key=lambda client: client.since))
@@ -163,15 +164,17 @@ class _Client:
 def ask(path: Path, request: Mapping[str, Any], timeout: float = 5.0) -> Any:
     """Put one request to a run and give its result; the error that the run answered is raised here."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as end:
-        end.settimeout(timeout)
+        # A timeout of Python's own would make connecting to a busy desk fail at once instead of waiting for a place.
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(timeout), int(timeout % 1 * 1e6)))
         try:
             with _reachable(path) as address:
                 end.connect(address)
+            end.settimeout(timeout)
             end.sendall(json.dumps(request).encode() + b"\n")
             line = end.makefile("rb").readline()
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise RunError(f"the run in {path.parent} is not running") from error
-        except TimeoutError as error:
+        except (TimeoutError, BlockingIOError) as error:
             raise RunError(f"the run in {path.parent} did not answer in {timeout:g} s; is it stopped?") from error
         except OSError as error:
             raise RunError(f"the run in {path.parent} cannot be reached: {error}") from error

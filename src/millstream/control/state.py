@@ -17,6 +17,7 @@ class Desired:
 
     actors: int = 1
     learner: int = 1
+    evaluator: int = 0
     paused: bool = False
     stopping: bool = False
     reason: str | None = None
@@ -34,7 +35,7 @@ class Desired:
     @property
     def workers(self) -> Mapping[str, int]:
         """How many of each role should run; the learner comes first, because actors wait for its policy."""
-        return {"learner": self.learner, "actor": self.actors}
+        return {"learner": self.learner, "actor": self.actors, "evaluator": self.evaluator}
 
     def change(self, **changes: Any) -> Desired:
         """The next revision."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from millstream.control.state import Desired, Intent
 from millstream.core.data import Start, Stop, Worker
@@ -76,8 +77,15 @@ def remember(worker: Worker, before: Crashes | None, now: float) -> Crashes:
 class Supervisor:
     """A role that keeps a run as it should be, on whatever host there is."""
 
-    def __init__(self, host: Host, intent: Intent, clock: Clock) -> None:
+    def __init__(
+        self,
+        host: Host,
+        intent: Intent,
+        clock: Clock,
+        report: Callable[[dict[str, Any]], object] = lambda report: None,
+    ) -> None:
         self._host = host
+        self._report = report
         self._intent = intent
         self._clock = clock
         self._crashes: dict[str, Crashes] = {}
@@ -112,6 +120,8 @@ class Supervisor:
                 self._intent.desired = self._intent.desired.change(stopping=True, reason="finished")
             return
         self._crashes[worker.name] = remember(worker, self._crashes.get(worker.name), now)
+        ended = f"{worker.name} died: {worker.error or 'it ended by itself'}"
+        self._report({"kind": "event", "level": "warning", "text": ended, "at": now})
         text = failure(self._intent.desired, worker, self._crashes[worker.name])
         if text is not None:
             raise WorkerFailed(text)

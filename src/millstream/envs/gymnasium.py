@@ -66,7 +66,7 @@ class Gymnasium:
         observations, infos = self._call(self._vector.reset, seed=spread(seed))
         self._opened = True
         self._pending = np.zeros(self.slots, bool)
-        self._reader.read(observations)
+        self._call(self._reader.read, observations)
         self._read_masks(observations, infos, ended=~self._all)
         return self._answer(~self._all, ~self._all, self._all, self._all, NOBODY)
 
@@ -77,7 +77,7 @@ class Gymnasium:
         chosen = self._chooser.translate(actions)
         observations, rewards, terminated, truncated, infos = self._call(self._vector.step, chosen)
         terminated, truncated = self._flags(terminated, "terminated"), self._flags(truncated, "truncated")
-        self._reader.read(observations)
+        self._call(self._reader.read, observations)
         self._read_rewards(rewards)
         if self._mode == NEXT:
             return self._next_step(observations, terminated, truncated, infos)
@@ -86,7 +86,7 @@ class Gymnasium:
         self._read_masks(observations, infos, done)
         finals = None
         if ended.size and self._mode == SAME:
-            finals = self._reader.pick(self._final_observations(infos, ended))
+            finals = self._call(self._reader.pick, self._final_observations(infos, ended))
         elif ended.size:
             finals = self._reader.at(ended)
             self._reopen(done)
@@ -115,7 +115,7 @@ class Gymnasium:
 
     def _reopen(self, done: Array) -> None:
         observations, infos = self._call(self._vector.reset, options={"reset_mask": done.copy()})
-        self._reader.read(observations, done)
+        self._call(self._reader.read, observations, done)
         if self._masks is not None:
             self._masks[done] = self._legal(observations, infos, done)[done]
 
@@ -128,16 +128,22 @@ class Gymnasium:
     def _read_rewards(self, rewards: Any) -> None:
         array = np.asarray(rewards)
         if array.shape != (self.slots,) or array.dtype.kind not in "fiub":
-            raise EnvError(f"rewards are {array.dtype} of shape {array.shape}, expected {self.slots} numbers")
+            raise EnvError(
+                f"{self._id}: rewards are {array.dtype} of shape {array.shape}, expected {self.slots} numbers"
+            )
         self._rewards[:] = array
         if not finite(self._rewards):
             slot = int(np.argmin(np.isfinite(self._rewards)))
-            raise EnvError(f"the reward of slot {slot} is {array[slot]}; check the environment's arithmetic")
+            raise EnvError(
+                f"{self._id}: the reward of slot {slot} is {array[slot]}; check the environment's arithmetic"
+            )
 
     def _flags(self, given: Any, name: str) -> Array:
         array = np.asarray(given)
         if array.shape != (self.slots,) or array.dtype != bool:
-            raise EnvError(f"{name} is {array.dtype} of shape {array.shape}, expected {self.slots} booleans")
+            raise EnvError(
+                f"{self._id}: {name} is {array.dtype} of shape {array.shape}, expected {self.slots} booleans"
+            )
         return array
 
     def _read_masks(self, observations: Any, infos: Mapping[str, Any], ended: Array) -> None:
@@ -146,7 +152,7 @@ class Gymnasium:
         masks = self._legal(observations, infos, self._all)
         stuck = ~masks.any(axis=1)
         if (stuck & ~ended).any():
-            raise EnvError(f"{MASK} of slot {int(np.argmax(stuck & ~ended))} allows no action")
+            raise EnvError(f"{self._id}: {MASK} of slot {int(np.argmax(stuck & ~ended))} allows no action")
         masks[stuck] = True  # an ended episode has nothing to choose, and what is chosen there is ignored
         self._masks = masks
 
@@ -155,7 +161,7 @@ class Gymnasium:
             return legal(self._mask_leaf.find(observations), rows, self.spec.mask_width)
         present = np.asarray(infos.get(f"_{MASK}", self._all)) if MASK in infos else ~self._all
         if not present[rows].all():
-            raise EnvError(f"info of slot {int(np.argmax(rows & ~present))} has no {MASK!r}, though it had one before")
+            raise EnvError(f"{self._id}: the info of slot {int(np.argmax(rows & ~present))} lacks its {MASK!r}")
         return legal(infos[MASK], rows, self.spec.mask_width)
 
     def _call(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,12 +68,20 @@ def names() -> list[tuple[str, str, str]]:
     known = [(id, line, "") for id, (_, line) in BUILT_IN.items()]
     known.append((f"{PREFIX}<name>", "any environment of EnvPool, by its name there", "envpool"))
     known.append(("<module>:<factory>", "your own environment", ""))
+    with suppress(MissingPart):  # what is not installed is not listed
+        atari.register()
     try:
         registry = _registry()
     except MissingPart:
         return known
     ids = sorted(set(registry) - set(BUILT_IN))
     return known + [(id, f"Gymnasium's {id}", _needs(registry[id])) for id in ids]
+
+
+def find(id: str) -> Callable[..., Any] | None:
+    """What stands under `module:factory`; None when that module has no such callable."""
+    found = getattr(_module(id), id.rpartition(":")[2], None)
+    return found if callable(found) else None
 
 
 def _fits(id: str, args: Mapping[str, Any], wrappers: Sequence[str], vector: str) -> bool:
@@ -86,11 +95,8 @@ def _fits(id: str, args: Mapping[str, Any], wrappers: Sequence[str], vector: str
 def _gymnasium(
     id: str, slots: int, args: Mapping[str, Any], wrappers: Sequence[str], vector: str, stack: int | None, render: bool
 ) -> Env:
-    registry = _registry(id.startswith("ALE/"))
-    if id not in registry:
-        raise UnknownName.of("environment", id, [*BUILT_IN, *registry], hint="A name of your own is module:factory.")
-    spec = registry[id]
-    game = id.startswith("ALE/")
+    spec = _registered(id)
+    game = "ale_py" in str(spec.entry_point)
     own = spec.vector_entry_point is not None and not wrappers and not (render and game)
     if vector == "native" and not own:
         raise ConfigError(f"{id} has no vector of its own for this use; set vector to sync or process")
@@ -108,12 +114,13 @@ def _gymnasium(
 def _custom(
     id: str, slots: int, args: Mapping[str, Any], wrappers: Sequence[str], vector: str, stack: int | None, render: bool
 ) -> Env:
-    module, name = _module(id), id.rpartition(":")[2]
-    factory = getattr(module, name, None)
+    place, _, name = id.rpartition(":")
+    factory = find(id)
     if factory is None and name in _registry():  # a module that registers Gymnasium names when it is imported
         return _gymnasium(name, slots, args, wrappers, vector, stack, render)
-    if not callable(factory):
-        known = [f"{id.rpartition(':')[0]}:{key}" for key in vars(module) if not key.startswith("_")]
+    if factory is None:
+        here = vars(_module(id)).items()
+        known = [f"{place}:{key}" for key, made in here if callable(made) and made.__module__ == place]
         raise UnknownName.of("environment", id, known)
     takes = _parameters(factory)
     if render and "render_mode" in takes:
@@ -177,8 +184,8 @@ def _single(id: str, args: Mapping[str, Any], render: bool) -> Any:
 def _wrapped(maker: Callable[[], Any], wrappers: Sequence[str]) -> Any:
     env = maker()
     for name in wrappers:
-        wrapper = getattr(_module(name), name.rpartition(":")[2], None)
-        if not callable(wrapper):
+        wrapper = find(name)
+        if wrapper is None:
             raise UnknownName.of("wrapper", name, [], hint="A wrapper is module:function and takes an environment.")
         env = wrapper(env)
     return env
@@ -215,16 +222,26 @@ def _file(path: Path) -> Any:
     return module
 
 
-def _registry(games: bool = False) -> Mapping[str, Any]:
+def _registered(id: str) -> Any:
+    """Gymnasium's entry of that name."""
+    registry = _registry()
+    if id not in registry:
+        try:
+            atari.register()
+        except MissingPart:
+            if id.startswith("ALE/"):
+                raise
+    if id not in registry:
+        known = {*BUILT_IN, *registry}
+        raise UnknownName.of("environment", id, known, hint="A name of your own is module:factory.")
+    return registry[id]
+
+
+def _registry() -> Mapping[str, Any]:
     try:
         import gymnasium
     except ImportError as error:
         raise MissingPart("gymnasium is not installed; run: pip install gymnasium") from error
-    try:
-        atari.register()
-    except MissingPart:
-        if games:
-            raise
     registry: Mapping[str, Any] = gymnasium.registry
     return registry
 
@@ -258,7 +275,7 @@ class _Making:
 
     def __init__(self, id: str, args: Mapping[str, Any]) -> None:
         self._id = id
-        self._args = args
+        self._args = {name: value for name, value in args.items() if name not in ("slots", "num_envs")}
 
     def __enter__(self) -> None:
         pass
@@ -269,5 +286,7 @@ class _Making:
         if type(error).__name__ == "DependencyNotInstalled" or isinstance(error, ImportError):
             raise MissingPart(f"{self._id} needs a package that is not installed: {summary(error)}") from error
         if isinstance(error, TypeError) and "argument" in str(error):
-            raise ConfigError(f"{self._id} does not take these arguments {dict(self._args)}: {error}") from error
+            raise ConfigError(
+                f"{self._id} does not take these arguments {self._args}: {str(error).splitlines()[0]}"
+            ) from error
         raise EnvError(f"{self._id} could not be made: {summary(error)}") from error

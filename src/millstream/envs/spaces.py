@@ -134,8 +134,8 @@ class Reader:
         picked = {}
         for part in self.parts:
             rows = np.empty((len(singles), *part.space.shape), part.space.dtype)
-            for row, single in zip(rows, singles, strict=True):
-                row[...] = self._checked(part, part.find(single)).reshape(row.shape)
+            for at, single in enumerate(singles):
+                rows[at] = self._checked(part, part.find(single)).reshape(part.space.shape)
             if part.start is not None:
                 rows -= part.start
             self._plausible(part, rows)

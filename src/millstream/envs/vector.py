@@ -62,7 +62,7 @@ def _guard_class() -> Any:
             except MillError:
                 raise
             except Exception as error:
-                raise EnvError(f"slot {self._slot} raised {summary(error)} in reset") from error
+                raise EnvError(f"slot {self._slot} raised in reset: {summary(error)}") from error
             complain(self._slot, observation_fault(self._parts, observation))
             return observation, info
 
@@ -73,7 +73,7 @@ def _guard_class() -> Any:
             except MillError:
                 raise
             except Exception as error:
-                raise EnvError(f"slot {self._slot} raised {summary(error)} in step") from error
+                raise EnvError(f"slot {self._slot} raised in step: {summary(error)}") from error
             fault = observation_fault(self._parts, observation) or outcome_fault(reward, terminated, truncated)
             complain(self._slot, fault)
             return observation, reward, terminated, truncated, info

@@ -38,6 +38,11 @@ class Leash:
         if self._life is not None:
             threading.Thread(target=self._watch, name="life", daemon=True).start()
 
+    def let_go(self) -> None:
+        """The worker's last act: end what an environment may have started, surely so when nobody else is left to."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _end_group(signal.SIGKILL if self._orphaned else signal.SIGTERM)
+
     def _on_term(self, number: int, frame: FrameType | None) -> None:
         self._terminated = True
 
@@ -48,6 +53,11 @@ class Leash:
                 pass
         self._orphaned = True
         time.sleep(self._patience)
-        if os.getpgrp() == os.getpid():
-            os.killpg(0, signal.SIGKILL)  # with all that an environment may have started
+        _end_group(signal.SIGKILL)
         os._exit(1)
+
+
+def _end_group(number: signal.Signals) -> None:
+    """Signal all that this worker started; only if it leads its group, or it would hit its neighbours."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, number)

@@ -100,6 +100,7 @@ class ProcessHost:
         self._pulse = Pulse(timeout)
         self._commands = bus.subscribe(COMMANDS, "host")
         self._children: dict[str, _Child] = {}
+        self._closed = False
         self._life, self._life_end = os.pipe()  # children get the first; the second is never inherited
 
     def start(self, order: Start) -> None:
@@ -145,7 +146,10 @@ class ProcessHost:
         return did
 
     def close(self) -> None:
-        """End all workers, with the usual grace, and let go of everything."""
+        """End all workers, with the usual grace, and let go of everything. Closing again changes nothing."""
+        if self._closed:
+            return
+        self._closed = True
         for child in self._living():
             self.stop(Stop(child.order.role, child.order.index))
         while self._living():

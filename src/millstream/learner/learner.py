@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -43,6 +43,16 @@ class Update:
     lessons: list[Lesson] = field(default_factory=list)
 
 
+class Keeping(Protocol):
+    """Who saves a learner."""
+
+    def save_when_due(self, learner: Learner) -> None:
+        """Called between two updates."""
+
+    def save(self, learner: Learner) -> None:
+        """Save now."""
+
+
 class Learner:
     """Takes rollouts from the replay, gives policies to the store."""
 
@@ -60,7 +70,7 @@ class Learner:
         report: Callable[[dict[str, Any]], object],
         release: Callable[[Stamp], None],
         journal: Callable[[dict[str, Any]], None],
-        save: Callable[[Learner], None],
+        saver: Keeping,
         rollouts: int,
         max_lag: int | None,
         total_steps: int,
@@ -69,7 +79,7 @@ class Learner:
     ):
         self.agent, self.state, self.hyper, self.replay, self.policies = agent, state, hyper, replay, policies
         self.rng, self.clock, self.epoch = rng, clock, epoch
-        self.report, self.release, self.journal, self.save = report, release, journal, save
+        self.report, self.release, self.journal, self.saver = report, release, journal, saver
         self.rollouts, self.max_lag, self.total_steps, self.shards = rollouts, max_lag, total_steps, shards
         self.counters, self.revision = Counters(), 0
         self.seconds = dict.fromkeys(STAGES, 0.0)
@@ -104,11 +114,6 @@ class Learner:
             return 0 if self.finished else self._begin()
         return self._learn(self._update)
 
-    def finish_update(self) -> None:
-        """Bring an update that was begun to its end."""
-        while self._update is not None:
-            self._learn(self._update)
-
     def snapshot(self) -> Mapping[str, Any]:
         """All that the next update depends on."""
         return {
@@ -126,7 +131,10 @@ class Learner:
         self.revision = snapshot["revision"]
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Bring an update that was begun to its end, save, let the threads go."""
+        while self._update is not None:
+            self._learn(self._update)
+        self.saver.save(self)
         if self._pool is not None:
             self._pool.shutdown()
 
@@ -210,7 +218,7 @@ class Learner:
         self._write_down(update)
         self._tell(update, lesson)
         started = self.clock.monotonic()
-        self.save(self)
+        self.saver.save_when_due(self)
         self.seconds["checkpoint"] += self.clock.monotonic() - started
         return steps
 

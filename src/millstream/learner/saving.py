@@ -27,11 +27,13 @@ class Saver:
         steps: int,
         seconds: float,
         companions: Callable[[], Mapping[str, Snapshots]] = dict,
+        asked: Callable[[], int] = int,
     ):
         self.checkpoints, self.about, self.keep, self.report = checkpoints, dict(about), keep, report
         self.clock, self.steps, self.seconds, self.companions = clock, steps, seconds, companions
         self._saved_steps, self._saved_at = 0, clock.monotonic()
         self._saved_number: int | None = None
+        self.asked, self._answered = asked, asked()
 
     def restore(self, learner: Learner) -> bool:
         """Continue from the newest checkpoint that is whole; False when there is none at all."""
@@ -54,7 +56,8 @@ class Saver:
         """Called between two updates."""
         by_steps = self.steps and learner.counters.trained - self._saved_steps >= self.steps
         by_time = self.seconds and self.clock.monotonic() - self._saved_at >= self.seconds
-        if by_steps or by_time or learner.finished:
+        by_hand = self.asked() > self._answered
+        if by_steps or by_time or by_hand or learner.finished:
             self.save(learner)
 
     def save(self, learner: Learner) -> None:
@@ -64,10 +67,11 @@ class Saver:
             return
         companions = {name: companion.snapshot() for name, companion in self.companions().items()}
         kept = {"learner": learner.snapshot(), "companions": companions}
-        path = self.checkpoints.save(number, kept, {**self.about, "epoch": learner.epoch})
+        path = self.checkpoints.save(number, kept, {**self.about, "epoch": learner.epoch, "steps": steps})
         self._reopen(number)
         self.keep(Policy(learner.version, learner.agent.policy(learner.state, learner.hyper), steps))
         self._saved_steps, self._saved_at, self._saved_number = steps, self.clock.monotonic(), number
+        self._answered = self.asked()
         self._tell("checkpoint", update=number, steps=steps, path=str(path))
 
     def _reopen(self, number: int) -> None:

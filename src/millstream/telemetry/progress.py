@@ -241,6 +241,10 @@ class Progress:
             "lengths": list(self._lengths),
         }
 
+    def continue_from(self, steps: int) -> None:
+        """Count on from a checkpoint of which only the steps are known; speeds begin anew."""
+        self.made = self.trained = self._made_before = steps
+
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Continue from a snapshot; speeds begin anew."""
         for name in _KEPT:

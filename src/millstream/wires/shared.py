@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -88,18 +89,13 @@ class _Rollouts:
 
     def poll(self, limit: int) -> list[Delivery[Rollout]]:
         deliveries: list[Delivery[Rollout]] = []
-        ends = [ring.published for ring in self._rings]
-        waiting = True
+        waiting = self._waiting()
         while waiting and len(deliveries) < limit:
-            waiting = False
-            for offset in range(len(self._rings)):
-                actor = (self._turn + offset) % len(self._rings)
-                position = self._cursor(actor)
-                if position < ends[actor] and len(deliveries) < limit:
-                    deliveries.append(Delivery(self._rings[actor].read(position), f"actor-{actor}", position))
-                    self._cursors[actor] = position + 1
-                    waiting = True
-        self._turn += 1  # rotate, or the first actor takes every place of a short poll
+            actor, position, end = waiting.popleft()
+            deliveries.append(Delivery(self._rings[actor].read(position), f"actor-{actor}", position))
+            self._cursors[actor] = position + 1
+            if position + 1 < end:
+                waiting.append((actor, position + 1, end))  # one of each actor in turn
         return deliveries
 
     def release(self, stamp: Stamp) -> None:
@@ -112,6 +108,17 @@ class _Rollouts:
         for actor, ring in enumerate(self._rings):
             wanted = positions.get(f"actor-{actor}", 0)
             self._cursors[actor] = min(wanted, ring.published)
+
+    def _waiting(self) -> deque[tuple[int, int, int]]:
+        """Who has something to read: actor, its next position, where it ends."""
+        self._turn += 1  # rotate, or the first actor takes every place of a short poll
+        found: deque[tuple[int, int, int]] = deque()
+        for offset in range(len(self._rings)):
+            actor = (self._turn + offset) % len(self._rings)
+            end = self._rings[actor].published
+            if end > self._cursors[actor] and end > (position := self._cursor(actor)):
+                found.append((actor, position, end))
+        return found
 
     def _cursor(self, actor: int) -> int:
         return max(self._cursors[actor], self._rings[actor].released)

@@ -1,0 +1,296 @@
+"""A run from its folder to its result: the root of its process tree, whatever its topology."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from millstream import assembly
+from millstream import config as configuration
+from millstream.config import Experiment
+from millstream.control import journal
+from millstream.control.desk import Desk
+from millstream.control.lock import RunLock
+from millstream.control.state import MOST_ACTORS, Desired, Intent
+from millstream.control.supervisor import Supervisor
+from millstream.core.clock import SystemClock
+from millstream.core.ports import Clock, MetricSink, Role
+from millstream.core.topics import METRICS_ACTORS, METRICS_TRAINING, Report
+from millstream.hosts import shell
+from millstream.hosts.process import Brief, ProcessHost
+from millstream.learner.checkpoint import Checkpoints
+from millstream.telemetry.episodes import EPISODES, EpisodesCsv
+from millstream.telemetry.progress import Progress
+from millstream.telemetry.recorder import Recorder
+from millstream.telemetry.store import STORE, SqliteStore
+from millstream.telemetry.tensorboard import TensorBoard
+from millstream.wires.channel import Channel
+from millstream.wires.memory import MemoryBus
+from millstream.wires.policies import SharedPolicies
+from millstream.wires.ring import Ring
+
+SOCKET = "run.sock"
+
+
+class Watcher(MetricSink, Role, Protocol):
+    """Shows a run while it happens."""
+
+
+Watch = Callable[[Progress, Clock], Watcher]
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """A user's functions. One that answers False stops the run."""
+
+    on_update: Callable[[Report], Any] | None = None
+    on_episode: Callable[[Report], Any] | None = None
+    on_evaluation: Callable[[Report], Any] | None = None
+
+
+@dataclass
+class _Caller:
+    """The sink that calls them."""
+
+    callbacks: Callbacks
+    intent: Intent
+
+    def write(self, report: Report) -> None:
+        """Call what this report is for."""
+        kind = report["kind"]
+        if kind == "update":
+            self._call(self.callbacks.on_update, report)
+        elif kind == "evaluation":
+            self._call(self.callbacks.on_evaluation, report)
+        elif kind == "actor" and self.callbacks.on_episode:
+            for slot, total, length in report["episodes"]:
+                about = {"actor": report["actor"], "slot": slot, "return": total, "length": length, "at": report["at"]}
+                self._call(self.callbacks.on_episode, about)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _call(self, function: Callable[[Report], Any] | None, report: Report) -> None:
+        if function is not None and function(report) is False and not self.intent.desired.stopping:
+            self.intent.desired = self.intent.desired.change(stopping=True, reason="callback")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How training went, before anything is judged."""
+
+    progress: Progress
+    reason: str
+
+
+@dataclass
+class Root:
+    """Supervisor, recorder and desk of one run."""
+
+    config: Experiment
+    folder: Path
+    started_at: float
+    watch: Sequence[Watch] = ()
+    callbacks: Callbacks = field(default_factory=Callbacks)
+    clock: Clock = field(default_factory=SystemClock)
+
+    def run(self) -> Outcome:
+        """Train until the target, the steps, a stop, or Ctrl-C; then drain and save."""
+        lock = RunLock(self.folder)
+        try:
+            self.resumed_at = self._saved_steps()
+            self.first_epoch = self._first_epoch()
+            self.intent = Intent(
+                Desired(actors=self.config.actor.count, evaluator=int(self.config.evaluation.every > 0))
+            )
+            self.progress = Progress(
+                started_at=self.started_at,
+                total_steps=self.config.total_steps,
+                target=self.config.target,
+                one_process=self.config.topology == "inline",
+            )
+            with _signals(self._interrupt):
+                return self._inline() if self.config.topology == "inline" else self._processes()
+        finally:
+            lock.close()
+
+    # --- topologies --------------------------------------------------------------------------------------------------
+
+    def _inline(self) -> Outcome:
+        """All roles here, in turn. Nothing that is timed decides anything."""
+        wiring = assembly.wire_inline(self.config, self.folder, self.first_epoch, self.clock)
+        wiring.asked = lambda: self.intent.desired.checkpoints
+        recorder = self._recorder(wiring.bus)
+        companions: dict[str, Any] = {"recorder": recorder}
+        wiring.companions = lambda: companions
+        actors = [
+            role
+            for index in range(self.config.actor.count)
+            for role in assembly.build("actor", index, self.config, wiring)
+        ]
+        companions |= {f"actor-{index}": actor for index, actor in enumerate(actors)}
+        work = [*actors, *assembly.build("learner", 0, self.config, wiring)]
+        learner: Any = work[-1]
+        if self.config.evaluation.every:
+            work += assembly.build("evaluator", 0, self.config, wiring)
+        with self._open(recorder, wiring.bus, lambda: []) as always:
+            shell.run(
+                [*work, *always],
+                self.clock,
+                stopping=lambda: self._ended() or learner.finished,
+                may_step=lambda role: role in always or not self.intent.desired.paused,
+            )
+            self._settle("steps" if learner.finished else None)
+            assembly.close(work)
+        return Outcome(self.progress, self.intent.desired.reason or "steps")
+
+    def _processes(self) -> Outcome:
+        """A process for the learner and each actor; this one only supervises and records."""
+        bus = MemoryBus(1)
+        window = assembly.window_of(self.config, timed=True)
+        rings = [Ring.create(f"actor-{index}", window) for index in range(MOST_ACTORS)]
+        policies = SharedPolicies.create()
+        order = {
+            "config": configuration.to_plain(self.config),
+            "folder": str(self.folder),
+            "first_epoch": self.first_epoch,
+        }
+        fds: dict[str, Any] = {"rings": [ring.descriptor for ring in rings], "policies": policies.descriptor}
+        host = ProcessHost(
+            lambda start: Brief({**order, "paused": self.intent.desired.paused}, fds),
+            Channel,
+            bus,
+            self.folder / "logs",
+            self.clock,
+            _environment(),
+        )
+        recorder = self._recorder(bus)
+        self.progress.continue_from(self.resumed_at)
+        supervisor = Supervisor(host, self.intent, self.clock, recorder.write)
+        try:
+            with self._open(recorder, bus, host.workers) as always:
+                shell.run([host, supervisor, *always], self.clock, stopping=self._ended)
+                self._settle(None)
+                host.close()
+        finally:
+            host.close()
+            for held in (*rings, policies):
+                held.close()
+        return Outcome(self.progress, self.intent.desired.reason or "steps")
+
+    @contextmanager
+    def _open(self, recorder: Recorder, bus: Any, workers: Callable[[], Sequence[Any]]) -> Iterator[list[Role]]:
+        """Recorder, desk and watchers; whatever happens they are closed."""
+        views = {"status": lambda request: self._status(workers())}
+        desk = Desk(self.folder / SOCKET, self.intent, bus, views, self.clock)
+        try:
+            yield [recorder, desk, *self.watchers]
+        finally:
+            desk.close()
+            recorder.close()
+
+    def _recorder(self, bus: Any) -> Recorder:
+        self.watchers = [watch(self.progress, self.clock) for watch in self.watch]
+        sources = [bus.subscribe(topic, "recorder") for topic in (METRICS_ACTORS, METRICS_TRAINING)]
+        caller = _Caller(self.callbacks, self.intent)
+        return Recorder(sources, [*self._sinks(), *self.watchers, caller], self.progress)
+
+    def _sinks(self) -> list[MetricSink]:
+        store = SqliteStore(self.folder / STORE)
+        store.rewind(self.resumed_at)
+        rewind = self.resumed_at if self.resumed_at else None
+        sinks: list[MetricSink] = [store, EpisodesCsv(self.folder / EPISODES, self.started_at, rewind)]
+        settings, tracking = configuration.to_plain(self.config), self.config.tracking
+        if tracking.tensorboard:
+            sinks.append(TensorBoard(self.folder / "tensorboard", settings))
+        if tracking.wandb:
+            from millstream.telemetry.tracking import WandbSink
+
+            sinks.append(WandbSink("millstream", self.folder.name, self.folder, settings))
+        if tracking.mlflow:
+            from millstream.telemetry.tracking import MlflowSink
+
+            sinks.append(MlflowSink("millstream", self.folder.name, settings))
+        return sinks
+
+    # --- ending ------------------------------------------------------------------------------------------------------
+
+    def _ended(self) -> bool:
+        desired = self.intent.desired
+        if not desired.stopping and self.progress.target_reached:
+            self._settle("target")
+        elif not desired.stopping and self.progress.trained >= self.config.total_steps:
+            self._settle("steps")
+        return self.intent.desired.stopping
+
+    def _settle(self, reason: str | None) -> None:
+        if not self.intent.desired.stopping:
+            self.intent.desired = self.intent.desired.change(stopping=True, reason=reason)
+
+    def _interrupt(self, name: str) -> None:
+        if self.intent.desired.stopping:
+            raise KeyboardInterrupt  # the second time means it
+        self._settle("interrupted")
+
+    # --- what was before ---------------------------------------------------------------------------------------------
+
+    def _saved_steps(self) -> int:
+        checkpoints = Checkpoints(self.folder / "checkpoints")
+        if not checkpoints.saved():
+            return 0
+        return int(checkpoints.load()[2].get("steps", 0))
+
+    def _first_epoch(self) -> int:
+        """Later than every epoch that this run has seen."""
+        seen = [-1]
+        for entry in journal.read(self.folder / "journal.jsonl"):
+            seen += [entry["epoch"], *(epoch for _, epoch, _ in entry["used"])]
+        return max(seen) + 1
+
+    def _status(self, workers: Sequence[Any]) -> dict[str, Any]:
+        now = self.clock.now()
+        return {
+            "run": self.folder.name,
+            "pid": os.getpid(),
+            "state": _state(self.intent.desired),
+            **self.progress.view(now),
+            "workers": [{**asdict(worker), "name": worker.name, "alive": worker.alive} for worker in workers],
+        }
+
+
+def _state(desired: Desired) -> str:
+    if desired.stopping:
+        return "stopping"
+    return "paused" if desired.paused else "running"
+
+
+def _environment() -> dict[str, str]:
+    """What workers inherit; what can be imported here can be imported there."""
+    path = os.pathsep.join(part or str(Path.cwd()) for part in sys.path)
+    return {**os.environ, "PYTHONPATH": path}
+
+
+@contextmanager
+def _signals(interrupt: Callable[[str], None]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM drain and save. Only a main thread may listen."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        interrupt(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,203 @@
+"""Train, resume and judge: what the command line and Python users call."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from millstream import assembly
+from millstream import config as configuration
+from millstream.config import Experiment
+from millstream.core.errors import ConfigError, RunError
+from millstream.core.files import replace_durably, storage_error
+from millstream.core.topics import Report
+from millstream.running import Callbacks, Outcome, Root, Watch
+from millstream.telemetry.views import CONFIG, RESULT
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has ended."""
+
+    folder: Path
+    result: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+        return self.folder.name
+
+    @property
+    def train_return(self) -> float | None:
+        """The mean of the last 100 training episodes."""
+        return self.result["train_return"]  # type: ignore[no-any-return]
+
+    @property
+    def evaluation(self) -> Mapping[str, float] | None:
+        """Episodes, mean, IQM and interval of the final evaluation."""
+        return self.result["evaluation"]  # type: ignore[no-any-return]
+
+
+def train(
+    env: str = "CartPole-v1",
+    *,
+    algo: str = "ppo",
+    seed: int = 1,
+    config: str | Path | None = None,
+    on_update: Callable[[Report], Any] | None = None,
+    on_episode: Callable[[Report], Any] | None = None,
+    on_evaluation: Callable[[Report], Any] | None = None,
+    **settings: Any,
+) -> Run:
+    """Train an agent and give back its run.
+
+    Settings are those of the experiment, nested ones with `__` for the dot: `total_steps=100_000`,
+    `actor__count=2`; any other name is a hyper-parameter: `learning_rate=1e-3`. A callback that answers
+    False stops the run.
+    """
+    overrides = {"env.id": env, "algo": algo, "seed": seed}
+    overrides |= {name.replace("__", "."): value for name, value in settings.items()}
+    experiment = assembly.experiment(config, overrides)
+    return start(experiment, callbacks=Callbacks(on_update, on_episode, on_evaluation))
+
+
+def start(
+    experiment: Experiment,
+    *,
+    started_at: float | None = None,
+    watch: Sequence[Watch] = (),
+    callbacks: Callbacks | None = None,
+) -> Run:
+    """A new run of an experiment, from its folder to its result."""
+    started_at = time.time() if started_at is None else started_at
+    assembly.check(experiment)
+    folder = new_folder(experiment, started_at)
+    return _run(experiment, folder, started_at, watch, callbacks)
+
+
+def resume(
+    run: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    started_at: float | None = None,
+    watch: Sequence[Watch] = (),
+    callbacks: Callbacks | None = None,
+) -> Run:
+    """Go on with a run from its newest whole checkpoint."""
+    folder = Path(run)
+    stored = read_config(folder)
+    experiment = configuration.from_plain(configuration.merge(stored, configuration.nest(overrides or {})))
+    assembly.check(experiment)
+    return _run(experiment, folder, time.time() if started_at is None else started_at, watch, callbacks)
+
+
+def _run(
+    experiment: Experiment, folder: Path, started_at: float, watch: Sequence[Watch], callbacks: Callbacks | None
+) -> Run:
+    replace_durably(folder / CONFIG, json.dumps(configuration.to_plain(experiment), indent=1).encode())
+    (folder / RESULT).unlink(missing_ok=True)
+    outcome = Root(experiment, folder, started_at, watch, callbacks or Callbacks()).run()
+    result = _result(experiment, folder, outcome)
+    replace_durably(folder / RESULT, json.dumps(result, indent=1).encode())
+    return Run(folder, result)
+
+
+def _result(experiment: Experiment, folder: Path, outcome: Outcome) -> dict[str, Any]:
+    """The one object that says how it went."""
+    progress = outcome.progress
+    judged = {}
+    if outcome.reason != "interrupted":
+        judged = judge(experiment, folder)
+    return {
+        "run": folder.name,
+        "env": experiment.env.id,
+        "algo": experiment.algo,
+        "topology": experiment.topology,
+        "seed": experiment.seed,
+        "steps": progress.trained,
+        "seconds": progress.seconds,
+        "steps_per_second": progress.overall_steps_per_second,
+        "train_return": progress.train_return,
+        "target_reached": progress.target_reached,
+        "stopped_by": outcome.reason,
+        "policy_lag": progress.policy_lag,
+        "ledger": progress.ledger,
+        "evaluation": judged.get("evaluation"),
+        "plot": str(draw(experiment, folder)),
+        "video": judged.get("video"),
+        "folder": str(folder),
+    }
+
+
+def judge(experiment: Experiment, folder: Path) -> dict[str, Any]:
+    """Evaluate the policy that training ended with, and record it playing when that was asked for."""
+    judged: dict[str, Any] = {}
+    if experiment.evaluation.episodes:
+        judged["evaluation"] = evaluate(folder, episodes=experiment.evaluation.episodes, name="latest")
+    if experiment.tracking.video:
+        judged["video"] = str(record(folder))
+    return judged
+
+
+def evaluate(
+    run: str | Path,
+    *,
+    episodes: int = 100,
+    seed: int = 10_000,
+    stochastic: bool | None = None,
+    name: str | None = None,
+) -> dict[str, Any]:
+    """Mean, IQM and 95 % interval over episodes of their own; greedy unless `stochastic`."""
+    experiment = configuration.from_plain(read_config(Path(run)))
+    if episodes < 1:
+        raise ConfigError(f"an evaluation needs at least one episode, got {episodes}")
+    wanted = experiment.evaluation.stochastic if stochastic is None else stochastic
+    evaluation = assembly.evaluation(experiment, Path(run), episodes, seed, wanted, name)
+    while not evaluation.done:
+        evaluation.step()
+    return asdict(evaluation.summary())
+
+
+def record(run: str | Path, out: str | Path | None = None, *, seed: int = 10_000, name: str | None = None) -> Path:
+    """A video of one episode."""
+    return assembly.record(configuration.from_plain(read_config(Path(run))), Path(run), out, seed, name)
+
+
+def draw(experiment: Experiment, folder: Path) -> Path:
+    """The plot of a run."""
+    from millstream.telemetry.plots import plot_run
+    from millstream.telemetry.store import STORE
+
+    title = f"{experiment.algo} on {experiment.env.id}, seed {experiment.seed}"
+    return plot_run(folder / STORE, folder / "plots" / "run.png", title, experiment.target)
+
+
+def new_folder(experiment: Experiment, now: float) -> Path:
+    """`runs/CartPole-v1__ppo__1__20260131-120000`, with a number behind it when that is taken."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{experiment.env.id}__{experiment.algo}__{experiment.seed}")
+    stem = f"{name}__{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}"
+    for attempt in range(1000):
+        folder = Path(experiment.folder) / (stem if not attempt else f"{stem}-{attempt}")
+        try:
+            folder.mkdir(parents=True)
+            return folder.resolve()
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise storage_error(error, folder) from error
+    raise RunError(f"there are a thousand runs named {stem}")
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The settings that a run was started with."""
+    try:
+        return dict(json.loads((folder / CONFIG).read_bytes()))
+    except FileNotFoundError:
+        raise RunError(f"{folder} is not the folder of a run: it has no {CONFIG}; mill runs lists them") from None
+    except ValueError as error:
+        raise RunError(f"{folder / CONFIG} is damaged: {error}") from error

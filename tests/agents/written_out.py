@@ -1,0 +1,132 @@
+"""Losses as the papers print them, over torch's own distributions, for autograd to differentiate."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import distributions as td
+
+from millstream.core.spec import Discrete, MultiDiscrete
+
+torch.set_num_threads(1)
+
+
+def tensors(batch):
+    return {name: torch.as_tensor(array) for name, array in batch.items()}
+
+
+def mlp_outputs(network, flat, x):
+    """The perceptron of `Mlp`, tower by tower."""
+    named = network.names(flat)
+    bend = torch.tanh if network.activation == "tanh" else torch.relu
+    tops = []
+    for tower in range(network.towers):
+        h = x
+        for index in range(len(network.hidden)):
+            h = bend(h @ named[f"hidden.{index}.weight"][tower] + named[f"hidden.{index}.bias"][tower])
+        tops.append(h)
+    outputs = {
+        "policy": tops[0] @ named["policy.weight"] + named["policy.bias"],
+        "value": (tops[-1] @ named["value.weight"] + named["value.bias"])[:, 0],
+    }
+    return outputs | {"log_std": named["log_std"]} if "log_std" in named else outputs
+
+
+def outputs_of(agent, flat, minibatch, sequences):
+    """What the agent's network says, with a graph behind it."""
+    network = agent.network
+    inputs = {name[3:]: array for name, array in minibatch.items() if name.startswith("in/")}
+    if network.recurrent:
+        carry = {name[6:]: array for name, array in minibatch.items() if name.startswith("carry/")}
+        return network.recall(network.names(flat), inputs, carry, minibatch["first"])[0]
+    if sequences:
+        inputs = {name: array.flatten(0, 1) for name, array in inputs.items()}
+    if hasattr(network, "compute"):
+        return network.compute(network.names(flat), inputs)
+    return mlp_outputs(network, flat, inputs["vector"])
+
+
+def distribution(space, outputs, mask):
+    """A list of torch distributions whose log-probabilities and entropies add up."""
+    policy = outputs["policy"]
+    if isinstance(space, Discrete | MultiDiscrete):
+        sizes = [space.n] if isinstance(space, Discrete) else list(space.nvec)
+        if mask is not None:
+            policy = torch.where(mask, policy, torch.tensor(-1e9))
+        return [td.Categorical(logits=part) for part in policy.split(sizes, dim=-1)]
+    return [td.Independent(td.Normal(policy, outputs["log_std"].exp().expand_as(policy)), 1)]
+
+
+def log_prob_and_entropy(space, outputs, actions, mask):
+    parts = distribution(space, outputs, mask)
+    if isinstance(space, MultiDiscrete):
+        chosen = list(actions.unbind(-1))
+    else:
+        chosen = [actions if isinstance(space, Discrete) else actions.reshape(outputs["policy"].shape)]
+    log_prob = sum(part.log_prob(each) for part, each in zip(parts, chosen, strict=True))
+    return log_prob, sum(part.entropy() for part in parts)
+
+
+def ppo_gradient(agent, state, minibatch, hyper):
+    """Gradient of the clipped objective."""
+    flat = torch.as_tensor(state.weights).clone().requires_grad_()
+    minibatch = tensors(minibatch)
+    outputs = outputs_of(agent, flat, minibatch, agent.sequences)
+    if agent.sequences:
+        steps = ("actions", "log_prob", "advantages", "returns", "values", "valid", "mask")
+        minibatch = {name: minibatch[name].flatten(0, 1) for name in steps if name in minibatch}
+    new, entropy = log_prob_and_entropy(agent.spec.action, outputs, minibatch["actions"], minibatch.get("mask"))
+    ratio, a = torch.exp(new - minibatch["log_prob"]), minibatch["advantages"]
+    objective = torch.minimum(ratio * a, ratio.clamp(1 - hyper.clip, 1 + hyper.clip) * a)
+    error = (outputs["value"] - minibatch["returns"]) ** 2
+    if hyper.clip_value is not None:
+        old = minibatch["values"]
+        near = old + (outputs["value"] - old).clamp(-hyper.clip_value, hyper.clip_value)
+        error = torch.maximum(error, (near - minibatch["returns"]) ** 2)
+    loss = -objective + hyper.value_weight * 0.5 * error - hyper.entropy * entropy
+    loss = loss[minibatch["valid"]].mean() if "valid" in minibatch else loss.mean()
+    return torch.autograd.grad(loss, flat)[0].numpy(), ratio.detach().numpy()
+
+
+def impala_gradient(agent, state, minibatch, hyper):
+    """Gradient of the V-trace actor-critic loss; targets by the definition, slot by slot."""
+    flat = torch.as_tensor(state.weights).clone().requires_grad_()
+    minibatch = tensors(minibatch)
+    outputs = outputs_of(agent, flat, minibatch, True)
+    slots, steps = minibatch["rewards"].shape
+    total, count = 0.0, 0
+    values = outputs["value"].reshape(slots, steps + 1)
+    for slot in range(slots):
+        rows = slice(slot * (steps + 1), slot * (steps + 1) + steps)
+        inner = {"policy": outputs["policy"][rows]} | {n: o for n, o in outputs.items() if n == "log_std"}
+        mask = minibatch["mask"][slot, :-1] if "mask" in minibatch else None
+        new, entropy = log_prob_and_entropy(agent.spec.action, inner, minibatch["actions"][slot], mask)
+        v, following = values[slot, :-1], values[slot, 1:].detach().clone()
+        ended = minibatch["ended"][slot]
+        following[ended] = minibatch["next_values"][slot][ended]
+        targets, advantages = slow_vtrace(
+            torch.exp(new - minibatch["log_prob"][slot]).detach().numpy(),
+            minibatch["rewards"][slot].numpy(), v.detach().numpy(), following.numpy(), ended.numpy(),
+            hyper.discount, hyper.trace, hyper.clip_rho, hyper.clip_c,
+        )  # fmt: skip
+        loss = -torch.tensor(advantages) * new + hyper.value_weight * 0.5 * (v - torch.tensor(targets)) ** 2
+        loss = loss - hyper.entropy * entropy
+        total, count = total + loss[minibatch["valid"][slot]].sum(), count + int(minibatch["valid"][slot].sum())
+    return torch.autograd.grad(total / count, flat)[0].numpy()
+
+
+def slow_vtrace(ratios, rewards, values, following, ended, discount, trace, clip_rho, clip_c):
+    """v_s = V(s) + sum_t discount^(t-s) (prod c) rho_t (r_t + discount V' - V), written forwards, for one slot."""
+    steps = len(rewards)
+    rho, c = np.minimum(ratios, clip_rho), trace * np.minimum(ratios, clip_c)
+    targets = np.array(values, dtype=np.float64)
+    for s in range(steps):
+        weight = 1.0
+        for t in range(s, steps):
+            targets[s] += weight * rho[t] * (rewards[t] + discount * following[t] - values[t])
+            if ended[t]:
+                break
+            weight *= discount * c[t]
+    later = [following[t] if ended[t] or t == steps - 1 else targets[t + 1] for t in range(steps)]
+    advantages = rho * (rewards + discount * np.array(later) - values)
+    return targets.astype(np.float32), advantages.astype(np.float32)

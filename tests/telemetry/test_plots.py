@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+
+from millstream.core.errors import RunError, StorageError
+from millstream.telemetry.plots import plot_run, plot_runs, running_mean
+from millstream.telemetry.progress import Progress
+from millstream.telemetry.recorder import Recorder
+from millstream.telemetry.store import SqliteStore
+
+
+def run(path, reports, seed=0, updates=20):
+    recorder = Recorder(lambda limit: (), [SqliteStore(path)], Progress(started_at=1000.0))
+    for number in range(1, updates + 1):
+        recorder.write(reports.actor([float(number + seed)] * 8, at=1000.0 + number))
+        recorder.write(reports.update(update=number, steps=100 * number, at=1000.0 + number))
+    recorder.write(reports.evaluation(steps=100 * updates))
+    recorder.close()
+    return path
+
+
+def pixels(path):
+    from PIL import Image
+
+    return np.asarray(Image.open(path).convert("RGB"), np.int64)
+
+
+def has(image, colour):
+    wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    return (np.abs(image - wanted).sum(axis=-1) < 12).sum() > 20
+
+
+def test_a_run_is_drawn_with_its_curve_and_its_evaluations(tmp_path, reports):
+    image = pixels(plot_run(run(tmp_path / "a.sqlite", reports), tmp_path / "plots" / "a.png", "a run", target=15.0))
+    assert image.shape == (858, 1300, 3)
+    assert has(image, "#0072B2")
+    assert has(image, "#D55E00")
+
+
+def test_a_run_without_evaluations_has_no_points_for_them(tmp_path, reports):
+    sink = SqliteStore(tmp_path / "a.sqlite")
+    sink.write(reports.actor([1.0, 2.0]))
+    sink.close()
+    assert not has(pixels(plot_run(tmp_path / "a.sqlite", tmp_path / "a.png", "young")), "#D55E00")
+
+
+def test_a_run_in_which_nothing_happened_yet_can_be_drawn(tmp_path):
+    SqliteStore(tmp_path / "a.sqlite").close()
+    assert plot_run(tmp_path / "a.sqlite", tmp_path / "a.png", "nothing yet").exists()
+
+
+def test_seeds_are_drawn_as_one_mean_with_its_interval(tmp_path, reports):
+    stores = [run(tmp_path / f"{seed}.sqlite", reports, seed=10 * seed, updates=20 - seed) for seed in range(3)]
+    image = pixels(plot_runs([("ppo", stores), ("impala", stores[:1])], tmp_path / "seeds.png", "CartPole-v1", 15.0))
+    assert has(image, "#0072B2")
+    assert has(image, "#E69F00")
+
+
+def test_the_running_mean_is_of_what_there_is():
+    assert running_mean([2.0, 4.0, 6.0, 8.0], window=2).tolist() == [2.0, 3.0, 5.0, 7.0]
+
+
+def test_a_run_that_is_not_there_is_said(tmp_path):
+    with pytest.raises(RunError, match="no metrics"):
+        plot_run(tmp_path / "nowhere.sqlite", tmp_path / "a.png", "")
+
+
+def test_a_place_that_cannot_be_written_is_said_in_one_line(tmp_path):
+    SqliteStore(tmp_path / "a.sqlite").close()
+    with pytest.raises(StorageError, match="cannot write the plot"):
+        plot_run(tmp_path / "a.sqlite", "/proc/run/a.png", "")
