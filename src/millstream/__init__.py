@@ -1,3 +1,44 @@
-"""Millstream: distributed reinforcement learning, from one laptop process to many machines."""
+"""Millstream: distributed reinforcement learning, from one laptop process to many machines.
+
+    run = millstream.train("CartPole-v1", algo="ppo", seed=1)
+    policy = millstream.load(run.folder)
+    action = policy.act(observation)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millstream.playing import Player, load
+    from millstream.running import Callbacks
+    from millstream.training import Run, evaluate, record, resume, train
 
 __version__ = "0.1.0"
+__all__ = ["Callbacks", "Player", "Run", "__version__", "evaluate", "load", "record", "resume", "train"]
+
+_HOMES = {
+    "Callbacks": "running",
+    "Player": "playing",
+    "Run": "training",
+    "evaluate": "training",
+    "load": "playing",
+    "record": "training",
+    "resume": "training",
+    "train": "training",
+}
+"""Where each public name lives. They are fetched when first asked for, so that `import millstream` is light."""
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, from the module that holds it (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'millstream' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"millstream.{_HOMES[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return __all__

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -18,13 +17,15 @@ from millstream.actor.unroll import Actor
 from millstream.agents import presets
 from millstream.agents import registry as agents
 from millstream.config import Experiment
+from millstream.control.desk import SOCKET, sweep
 from millstream.control.follower import Follower
 from millstream.control.journal import Journal
+from millstream.control.lock import RunLock
 from millstream.control.state import MOST_ACTORS, Desired
 from millstream.core import settings
 from millstream.core.clock import SystemClock
 from millstream.core.data import Step
-from millstream.core.errors import CheckpointError, ConfigError, Fenced
+from millstream.core.errors import CheckpointError, ConfigError
 from millstream.core.ports import Agent, Bus, Clock, Env, PolicyStore, Role, Snapshots
 from millstream.core.spec import EnvSpec
 from millstream.core.topics import COMMANDS, EXPERIENCES, METRICS_ACTORS, METRICS_TRAINING
@@ -171,7 +172,7 @@ def _build_actor(index: int, config: Experiment, wiring: Wiring) -> list[Role]:
 
 
 def _build_learner(index: int, config: Experiment, wiring: Wiring) -> list[Role]:
-    _own(wiring.folder)
+    lock = RunLock(wiring.folder, "learner")
     spec = spec_of(config)
     agent = make_agent(config, spec)
     queue = Queue(MOST_ACTORS * window_of(config, wiring.timed))
@@ -190,6 +191,7 @@ def _build_learner(index: int, config: Experiment, wiring: Wiring) -> list[Role]
         release=subscription.release,
         journal=Journal(wiring.folder / "journal.jsonl").append,
         saver=saver,
+        let_go=lock.close,
         rollouts=rollouts_per_update(config),
         max_lag=max_lag_of(config),
         total_steps=config.total_steps,
@@ -252,16 +254,6 @@ def policy_about(config: Experiment, spec: EnvSpec) -> dict[str, Any]:
     return {"algo": config.algo, "network": settings.plain(config.network), "spec": spec.to_json()}
 
 
-def _own(folder: Path) -> None:
-    """One learner a run: a lock that ends with its process."""
-    descriptor = os.open(folder / "learner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise Fenced(f"another learner is at work in {folder}; stop it first: mill stop {folder.name}") from None
-
-
 # --- workers ---------------------------------------------------------------------------------------------------------
 
 
@@ -288,6 +280,8 @@ def run_worker(order: Mapping[str, Any], channel: Channel, ending: Callable[[], 
         may_step=lambda each: each in always or not follower.paused(),
     )
     close(roles)
+    if not follower.stopping():  # ended without being told to: the root may be gone
+        sweep(wiring.folder / SOCKET)
 
 
 def close(roles: Sequence[Role]) -> None:

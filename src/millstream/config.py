@@ -157,8 +157,9 @@ def load(
     Overrides are dotted: `actor.count`. A bare name that is no setting of the experiment is a hyper-parameter.
     """
     given = merge(read_file(file) if file else {}, nest(_from_environ(environ or {})), nest(overrides or {}))
-    env = given.get("env") if isinstance(given.get("env"), Mapping) else {}
-    tuned = preset((env or {}).get("id", EnvConfig.id), given.get("algo", Experiment.algo))
+    env = given.get("env", {})
+    pair = (env.get("id", EnvConfig.id) if isinstance(env, Mapping) else None, given.get("algo", Experiment.algo))
+    tuned = preset(*pair) if all(isinstance(name, str) for name in pair) else {}
     return from_plain(merge(tuned, given))
 
 
@@ -178,8 +179,8 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     for layer in layers:
         for key, value in layer.items():
             below = merged.get(key)
-            both = isinstance(below, Mapping) and isinstance(value, Mapping)
-            merged[key] = merge(below, value) if both else value  # type: ignore[arg-type]
+            table = isinstance(value, Mapping)  # copied even where it is alone: a layer stays its owner's
+            merged[key] = merge(below if isinstance(below, Mapping) else {}, value) if table else value
     return merged
 
 
@@ -195,8 +196,7 @@ def nest(dotted: Mapping[str, Any]) -> dict[str, Any]:
             table = table.setdefault(part, {})
             if not isinstance(table, dict):
                 raise ConfigError(f"{key} is set twice, as a table and as a value")
-        last = path[-1]
-        table[last] = merge(table[last], value) if isinstance(value, Mapping) and last in table else value
+        table.update(merge(table, {path[-1]: value}))
     return nested
 
 
@@ -204,12 +204,14 @@ def read_file(path: str | Path) -> dict[str, Any]:
     """An experiment file: TOML, JSON or YAML by its ending."""
     path = Path(path)
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"the experiment file {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the experiment file {path} is not text: {error}") from error
     try:
         found = _reader(path)(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid {path.suffix[1:]}: {error}") from error
     if not isinstance(found, dict):
         raise ConfigError(f"{path} should hold a table of settings, got {type(found).__name__}")
@@ -232,7 +234,8 @@ def _read_yaml(text: str) -> Any:
     except ImportError:
         raise MissingPart.of("PyYAML", "yaml") from None
     try:
-        return yaml.safe_load(text)
+        found = yaml.safe_load(text)
+        return {} if found is None else found  # nothing but comments
     except yaml.YAMLError as error:
         raise ValueError(str(error).replace("\n", " ")) from error
 

@@ -17,7 +17,7 @@ from millstream import assembly
 from millstream import config as configuration
 from millstream.config import Experiment
 from millstream.control import journal
-from millstream.control.desk import Desk
+from millstream.control.desk import SOCKET, Desk
 from millstream.control.lock import RunLock
 from millstream.control.state import MOST_ACTORS, Desired, Intent
 from millstream.control.supervisor import Supervisor
@@ -36,8 +36,6 @@ from millstream.wires.channel import Channel
 from millstream.wires.memory import MemoryBus
 from millstream.wires.policies import SharedPolicies
 from millstream.wires.ring import Ring
-
-SOCKET = "run.sock"
 
 
 class Watcher(MetricSink, Role, Protocol):

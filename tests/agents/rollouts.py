@@ -98,7 +98,9 @@ def play(agent, params, steps=6, slots=3, seed=0, ends=0.25, next_step=False, wa
 def disturbed(state, seed=0, size=0.3):
     """The state with its weights moved, so that ratios leave 1 and clips come into force."""
     noise = np.random.default_rng([seed, 5]).normal(0, size, tuple(state.weights.shape)).astype(np.float32)
-    return replace(state, weights=state.weights + (noise if is_numpy(state.weights) else state.weights.new_tensor(noise)))
+    return replace(
+        state, weights=state.weights + (noise if is_numpy(state.weights) else state.weights.new_tensor(noise))
+    )
 
 
 def is_numpy(array):

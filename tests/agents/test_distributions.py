@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from agents.written_out import log_prob_and_entropy
 from millstream.agents.distributions import Categorical, DiagGaussian, MultiCategorical, for_space
 from millstream.core.spec import Box, Discrete, MultiDiscrete
+from tests.agents.written_out import log_prob_and_entropy
 
 SPACES = {
     "categorical": Discrete(5),

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agents.rollouts import agent_for, disturbed, pick, play
-from agents.written_out import impala_gradient
 from millstream.agents.impala import ImpalaHyper
+from tests.agents.rollouts import agent_for, disturbed, pick, play
+from tests.agents.written_out import impala_gradient
 
 ACTIONS = ["discrete", "masked", "multi", "multi-masked", "continuous"]
 HYPER = ImpalaHyper(entropy=0.03, value_weight=0.7, discount=0.95)

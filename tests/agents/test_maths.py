@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.written_out import slow_vtrace
 from millstream.agents.maths import discounted, explained_variance, following_values, gae, n_step, namespace, vtrace
+from tests.agents.written_out import slow_vtrace
 
 quick = settings(max_examples=60, deadline=None)
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from agents.written_out import mlp_outputs
 from millstream.agents.networks.mlp import Mlp, orthogonal
 from millstream.core.errors import ConfigError
+from tests.agents.written_out import mlp_outputs
 
 shapes = pytest.mark.parametrize(
     ("activation", "shared", "spread", "hidden"),
@@ -135,7 +135,12 @@ def test_orthogonal_matrices_stand_at_right_angles(shape):
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"), [({"activation": "gelu"}, "tanh or relu"), ({"hidden": ()}, "one layer"), ({"hidden": (8, 0)}, "at least 1")]  # fmt: skip # noqa: E501
+    ("settings", "words"),
+    [
+        ({"activation": "gelu"}, "tanh or relu"),
+        ({"hidden": ()}, "one layer"),
+        ({"hidden": (8, 0)}, "at least 1"),
+    ],
 )
 def test_a_shape_that_cannot_be_built_is_refused(settings, words):
     with pytest.raises(ConfigError, match=words):

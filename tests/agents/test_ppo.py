@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agents.rollouts import SPECS, agent_for, counted, disturbed, pick, play
-from agents.written_out import ppo_gradient
 from millstream.agents.ppo import PPOHyper
+from tests.agents.rollouts import SPECS, agent_for, counted, disturbed, pick, play
+from tests.agents.written_out import ppo_gradient
 
 ACTIONS = ["discrete", "masked", "multi", "multi-masked", "continuous"]
 HYPER = PPOHyper(entropy=0.03, value_weight=0.7, clip=0.1)
@@ -30,7 +30,9 @@ def prepared(agent, hyper, next_step=True, rollouts=2, seed=0):
 def test_the_gradient_equals_autograd_of_the_written_out_loss(kind, spec, clip_value):
     agent, hyper = agent_for("ppo", spec, kind), replace(HYPER, clip_value=clip_value)
     state, batch, _ = prepared(agent, hyper)
-    minibatch = pick(batch, np.random.default_rng(0).permutation(len(batch["actions"]))[: len(batch["actions"]) * 3 // 4])
+    minibatch = pick(
+        batch, np.random.default_rng(0).permutation(len(batch["actions"]))[: len(batch["actions"]) * 3 // 4]
+    )
     found, lesson = agent.gradients(state, minibatch, hyper)
     expected, ratio = ppo_gradient(agent, state, minibatch, hyper)
     assert np.allclose(found, expected, atol=2e-5)

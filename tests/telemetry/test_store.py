@@ -121,6 +121,15 @@ def test_the_last_episodes_can_be_asked_for(path, reports):
     assert [row["return"] for row in store.episodes(path, limit=2)] == [2.0, 3.0]
 
 
+def test_all_returns_come_as_arrays(path, reports):
+    sink = SqliteStore(path)
+    assert store.returns(path)[0].shape == (0,)
+    sink.write(reports.actor([1.0, 2.0]))
+    sink.close()
+    steps, returns = store.returns(path)
+    assert (steps.tolist(), returns.tolist()) == ([100.0, 100.0], [1.0, 2.0])
+
+
 def test_a_folder_that_cannot_be_written_is_said_in_one_line():
     with pytest.raises(StorageError, match=r"cannot write metrics to /proc/run/metrics\.sqlite") as caught:
         SqliteStore("/proc/run/metrics.sqlite")

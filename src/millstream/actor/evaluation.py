@@ -95,6 +95,10 @@ class Evaluator:
             self._current = None
         return played
 
+    def close(self) -> None:
+        """Let go of the environment."""
+        self.env.close()
+
     def _tell(self, done: Evaluation) -> None:
         summary, policy = done.summary(), done.policy
         self.keep_best(policy, summary.mean)

@@ -76,7 +76,8 @@ class Actor:
         if self._finished is not None:
             return self._publish()
         if self._arrays is None and not self._begin():
-            self._waiting_since = self._waiting_since or self.clock.monotonic()
+            if self._waiting_since is None:
+                self._waiting_since = self.clock.monotonic()
             return 0
         self._count_waiting()
         done = self._play()
@@ -88,6 +89,7 @@ class Actor:
         """Everything, between two rollouts; an environment that cannot be kept is left out."""
         kept: dict[str, Any] = {
             "sequence": self.sequence,
+            "seed": self.seed,
             "rng": self.rng.bit_generator.state,
             "returns": self.episodes.returns.copy(),
             "lengths": self.episodes.lengths.copy(),
@@ -102,13 +104,17 @@ class Actor:
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Continue exactly there; call `reopen` after it where the environment was left out."""
-        self.sequence = int(snapshot["sequence"])
+        self.sequence, self.seed = int(snapshot["sequence"]), int(snapshot["seed"])
         self.rng.bit_generator.state = snapshot["rng"]
         self.episodes.returns[:], self.episodes.lengths[:] = snapshot["returns"], snapshot["lengths"]
         if "env" in snapshot and isinstance(self.env, Snapshots):
             self.env.restore(snapshot["env"])
             self._observations, self._first = snapshot["observations"], snapshot["first"]
-            self._carry, self._mask = snapshot["carry"], snapshot["mask"]
+            self._carry, self._mask = snapshot["carry"] or None, snapshot["mask"]
+
+    def close(self) -> None:
+        """Let go of the environment."""
+        self.env.close()
 
     def reopen(self, number: int) -> None:
         """At checkpoint `number`: an environment that cannot be kept starts anew, here as in a resumed run."""

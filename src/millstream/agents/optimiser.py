@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from millstream.agents.maths import namespace
@@ -26,7 +27,7 @@ class Adam:
 def clip(gradients: Gradients, limit: float) -> tuple[Gradients, float]:
     """Gradients of at most this norm, and the norm that they had. Zero means no limit."""
     norm = float((gradients @ gradients) ** 0.5)
-    if limit and norm > limit:
+    if limit and limit < norm < math.inf:
         gradients = gradients * (limit / norm)
     return gradients, norm
 

@@ -18,7 +18,19 @@ _AGENTS = {
     "ppo": "millstream.agents.ppo:PPO",
     "impala": "millstream.agents.impala:Impala",
 }
-_ATTRIBUTES = ("Hyper", "window", "max_lag", "sequences", "init", "policy", "carry", "act", "prepare", "gradients", "apply")
+_ATTRIBUTES = (
+    "Hyper",
+    "window",
+    "max_lag",
+    "sequences",
+    "init",
+    "policy",
+    "carry",
+    "act",
+    "prepare",
+    "gradients",
+    "apply",
+)
 
 
 def names() -> list[str]:
@@ -40,12 +52,14 @@ def find(name: str) -> Any:
 def make(name: str, spec: EnvSpec, network: Mapping[str, Any] | None = None) -> Agent[Any]:
     """An agent for a spec; `network` holds the settings of its network."""
     kind = find(name)
+    if not callable(kind):
+        raise AgentError(f"{name} is not an agent but {kind!r}; name a class")
     built = build(spec, for_space(spec.action), **(network or {}))
     agent = kind(spec, built, Features(spec, images=built.images))
     missing = [attribute for attribute in _ATTRIBUTES if not hasattr(agent, attribute)]
     if missing:
         raise AgentError(f"{name} is not an agent: it lacks {', '.join(missing)}; see core/ports.py, Agent")
-    return agent  # type: ignore[no-any-return]
+    return agent
 
 
 def load(path: str, kind: str) -> Any:

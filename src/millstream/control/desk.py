@@ -20,6 +20,8 @@ from millstream.core.errors import ConfigError, MillError, RunError, UnknownName
 from millstream.core.ports import Bus, Clock
 from millstream.core.topics import COMMANDS
 
+SOCKET = "run.sock"
+"""The name of the socket in a run's folder."""
 View = Callable[[Mapping[str, Any]], Any]
 """Answers a request {"view": name, ...} with plain values."""
 _LONGEST_PATH = 100  # the kernel's limit is 108 bytes, on some systems 104
@@ -211,6 +213,12 @@ def _listen(path: Path) -> socket.socket:
     server.listen(_MOST_CLIENTS)
     server.setblocking(False)
     return server
+
+
+def sweep(path: Path) -> None:
+    """A worker whose root died removes its socket; one whose root lives leaves it."""
+    with contextlib.suppress(RunError, FileNotFoundError):  # the root lives, or another worker was quicker
+        _clear(path)
 
 
 def _clear(path: Path) -> None:

@@ -32,6 +32,8 @@ _DTYPES = {
 }  # fmt: skip
 _FIELDS = ("final_at", "actions", "rewards", "terminated", "truncated", "first", "valid")
 _GROUPS = ("observations", "finals", "carry", "extras")
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, struct.error)
+"""What reading bytes that someone else wrote may raise."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def paths(rollout: Rollout) -> dict[str, np.ndarray]:
 
 def encode(rollout: Rollout) -> bytearray:
     """A rollout as one message, checked by a checksum."""
-    arrays = {path: np.ascontiguousarray(array) for path, array in paths(rollout).items()}
+    arrays = {path: _little(array) for path, array in paths(rollout).items()}
     places, offset = {}, 0
     for path, array in arrays.items():
         places[path], offset = offset, _aligned(offset + array.nbytes)
@@ -138,7 +140,8 @@ def seal(buffer: memoryview, rollout: Rollout) -> None:
     outside = []
     for path, array in arrays.items():
         place = array.__array_interface__["data"][0] - base
-        if 0 <= place <= len(buffer) - array.nbytes and array.flags.c_contiguous:
+        here = HEADER_ROOM <= place <= len(buffer) - array.nbytes
+        if here and array.flags.c_contiguous and array.dtype.str == _dtype(array.dtype):
             places[path], end = place, max(end, place + array.nbytes)
         else:
             outside.append(path)
@@ -164,32 +167,71 @@ def decode(message: memoryview | bytes | bytearray) -> Rollout:
     if len(message) < _PREFIX.size:
         raise CodecError(f"a message of {len(message)} bytes is shorter than its prefix")
     magic, schema, flags, length, checksum = _PREFIX.unpack_from(message)
-    if magic != MAGIC or schema != SCHEMA:
+    if magic != MAGIC or schema != SCHEMA or flags & ~_CHECKED:
         raise CodecError(f"not a message of schema {SCHEMA}: it starts with {bytes(message[:6])!r}")
     if flags & _CHECKED and zlib.crc32(message[_PREFIX.size :]) != checksum:
         raise CodecError("a message's checksum does not match: it was damaged on its way")
     start = _aligned(_PREFIX.size + length)
     try:
         header = json.loads(bytes(message[_PREFIX.size : _PREFIX.size + length]))
-        stamp = Stamp(**{**header["stamp"], "policy": Version(*header["stamp"]["policy"])})
         arrays = {
             path: _view(message, dtype, tuple(shape), start + place) for path, dtype, shape, place in header["arrays"]
         }
-        return _assemble(arrays, stamp)
-    except (ValueError, KeyError, TypeError) as error:
+        rollout = _assemble(arrays, _stamp(header["stamp"]))
+    except _DAMAGE as error:
         raise CodecError(f"a message's header is damaged: {error}") from error
+    _check_shapes(rollout)
+    return rollout
 
 
 def _assemble(arrays: Mapping[str, np.ndarray], stamp: Stamp) -> Rollout:
     groups: dict[str, dict[str, np.ndarray]] = {name: {} for name in _GROUPS}
     fields: dict[str, Any] = {}
     for path, array in arrays.items():
-        group, _, name = path.partition("/")
-        if name:
+        group, slash, name = path.partition("/")
+        if slash:
             groups[group][name] = array
         else:
             fields[path] = array
     return Rollout(**groups, **fields, stamp=stamp)
+
+
+def _stamp(value: Mapping[str, Any]) -> Stamp:
+    """A stamp whose every field has its type; a stranger could have written it."""
+    stamp = Stamp(**{**value, "policy": _version(value["policy"])})
+    numbers = (stamp.actor, stamp.epoch, stamp.sequence)
+    if not isinstance(stamp.experiment, str) or not all(type(number) is int for number in numbers):
+        raise ValueError(f"a stamp of {value!r}")
+    if type(stamp.made_at) not in (int, float):
+        raise ValueError(f"a stamp made at {stamp.made_at!r}")
+    return stamp
+
+
+def _version(value: Any) -> Version:
+    epoch, number = value
+    if type(epoch) is not int or type(number) is not int:
+        raise ValueError(f"a version of {value!r}")
+    return Version(epoch, number)
+
+
+def _check_shapes(rollout: Rollout) -> None:
+    """Whoever reads a rollout may count on T and B."""
+    if rollout.rewards.ndim != 2:
+        raise CodecError(f"rewards of a rollout are [T, B], got shape {rollout.rewards.shape}")
+    steps, slots = rollout.rewards.shape
+    endings = rollout.final_at.shape[:1]
+    wanted: dict[str, tuple[int, ...]] = dict.fromkeys(("terminated", "truncated", "valid"), (steps, slots))
+    wanted |= {"first": (steps + 1, slots), "final_at": (*endings, 2)}
+    wrong = [name for name, shape in wanted.items() if getattr(rollout, name).shape != shape]
+    leads: list[tuple[str, Mapping[str, Any], tuple[int, ...]]] = [
+        ("actions", {"": rollout.actions}, (steps, slots)),
+        ("observations", rollout.observations, (steps + 1, slots)),
+        ("finals", rollout.finals, endings),
+        ("carry", rollout.carry, (slots,)),
+    ]
+    wrong += [group for group, named, lead in leads for array in named.values() if array.shape[: len(lead)] != lead]
+    if wrong:
+        raise CodecError(f"a rollout of {steps} steps and {slots} slots has {wrong[0]} of another shape")
 
 
 def _header(stamp: Stamp, arrays: Mapping[str, np.ndarray], places: Mapping[str, int]) -> bytes:
@@ -208,7 +250,16 @@ def _view(buffer: memoryview, dtype: str, shape: tuple[int, ...], offset: int) -
 
 
 def _dtype(dtype: Any) -> str:
-    return np.dtype(dtype).newbyteorder("<").str
+    name = np.dtype(dtype).newbyteorder("<").str
+    if name not in _DTYPES:
+        raise CodecError(f"arrays of type {np.dtype(dtype)} do not travel")
+    return name
+
+
+def _little(array: Any) -> np.ndarray:
+    """The array as its bytes travel: little-endian and without gaps."""
+    array = np.asarray(array)
+    return np.asarray(array, dtype=_dtype(array.dtype), order="C")
 
 
 def _aligned(offset: int) -> int:
@@ -227,7 +278,7 @@ def encode_tensors(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     bodies, offset = [], 0
     for name, tensor in tensors.items():
-        array = np.asarray(tensor, order="C")
+        array = _little(tensor)
         header[name] = {
             "dtype": _NAMES[_dtype(array.dtype)],
             "shape": list(array.shape),
@@ -246,17 +297,21 @@ def decode_tensors(data: bytes | memoryview) -> tuple[dict[str, np.ndarray], dic
     try:
         (length,) = struct.unpack_from("<Q", data)
         header = json.loads(bytes(data[8 : 8 + length]))
-        metadata = header.pop("__metadata__", {})
-        body, tensors = data[8 + length :], {}
+        metadata = dict(header.pop("__metadata__", {}))
+        if not all(isinstance(text, str) for text in metadata.values()):
+            raise CodecError("the metadata of a safetensors file is text")
+        body, views, filled = data[8 + length :], {}, 0
         for name, entry in header.items():
             dtype, (start, end) = _TENSORS[entry["dtype"]], entry["data_offsets"]
-            view = _view(body, dtype, tuple(entry["shape"]), start)
+            view = views[name] = _view(body, dtype, tuple(entry["shape"]), start)
             if view.nbytes != end - start:
                 raise CodecError(f"the tensor {name!r} claims {end - start} bytes and has {view.nbytes}")
-            tensors[name] = view.copy()
-    except (ValueError, KeyError, TypeError, struct.error) as error:
+            filled += view.nbytes
+        if filled != len(body):  # before any copy: tensors that share bytes could ask for any amount of memory
+            raise CodecError(f"its tensors have {filled} bytes, the file holds {len(body)}")
+        return {name: view.copy() for name, view in views.items()}, metadata
+    except _DAMAGE as error:
         raise CodecError(f"not a safetensors file: {error}") from error
-    return tensors, metadata
 
 
 def encode_policy(policy: Policy, about: Mapping[str, Any] | None = None) -> bytes:
@@ -277,6 +332,6 @@ def decode_policy(data: bytes | memoryview) -> Policy:
     tensors, metadata = decode_tensors(data)
     try:
         about = json.loads(metadata["millstream"])
-        return Policy(Version(*about["version"]), Params(tensors, about["hyper"]), about["steps"])
-    except (ValueError, KeyError, TypeError) as error:
+        return Policy(_version(about["version"]), Params(tensors, dict(about["hyper"])), int(about["steps"]))
+    except _DAMAGE as error:
         raise CodecError(f"these tensors are not a policy: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -24,8 +25,10 @@ def replace_durably(path: Path, body: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(draft, body)
         draft.replace(path)
+        sync_folder(path.parent)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
         raise storage_error(error, path) from error
 
 

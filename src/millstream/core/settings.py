@@ -7,13 +7,16 @@ import dataclasses
 import inspect
 import json
 import math
+import os
 import textwrap
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
+
+import numpy as np
 
 from millstream.core.errors import ConfigError, UnknownName
 
@@ -60,6 +63,8 @@ def describe(kind: type) -> list[Setting]:
             found += [dataclasses.replace(inner, name=f"{field.name}.{inner.name}") for inner in describe(hint)]  # type: ignore[arg-type]
             continue
         default = field.default if field.default is not dataclasses.MISSING else None
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
         applies = field.metadata.get("applies", "restart")
         found.append(
             Setting(field.name, _type_name(hint), default, meanings.get(field.name, ""), _bounds(field), applies)
@@ -84,47 +89,50 @@ def plain(value: Any) -> Any:
         return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
-    return value
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def read_text(text: str) -> Any:
     """What a person typed after `key=`: JSON where it is JSON, otherwise the text itself."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"True": True, "False": False, "None": None}.get(text, text)
 
 
 def _build(kind: type[T], values: Mapping[str, Any], path: str, problems: list[str]) -> T:
     if not isinstance(values, Mapping):
         problems.append(f"{path or 'the experiment'} should be a table of settings, got {values!r}")
-        return kind()
+        return cast(T, None)  # never seen: there are problems
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     hints = typing.get_type_hints(kind)
     built: dict[str, Any] = {}
     for name, value in values.items():
-        where = f"{path}.{name}" if path else name
+        where = f"{path}.{name}" if path else str(name)
         if name not in fields:
             problems.append(str(UnknownName.of("setting", where, [f"{path}.{key}" if path else key for key in fields])))
         elif dataclasses.is_dataclass(hints[name]):
             built[name] = _build(hints[name], value, where, problems)
         else:
             built[name] = _check(fields[name], hints[name], value, where, problems)
-    missing = [
-        name
+    problems += [
+        f"{path}.{name} must be given" if path else f"{name} must be given"
         for name, field in fields.items()
         if name not in values and field.default is field.default_factory is dataclasses.MISSING
     ]
-    if missing:
-        problems += [f"{path}.{name} must be given" if path else f"{name} must be given" for name in missing]
-        built.update(dict.fromkeys(missing))
-    return kind(**built)
+    if problems:
+        return cast(T, None)
+    try:
+        return kind(**built)
+    except ValueError as error:  # a check of the class's own
+        problems.append(str(error))
+        return cast(T, None)
 
 
 def _check(field: dataclasses.Field[Any], hint: Any, value: Any, where: str, problems: list[str]) -> Any:
     try:
-        value = _coerce(hint, value)
-    except (TypeError, ValueError):
+        value = _coerce(hint, value.item() if isinstance(value, np.generic) else value)
+    except _MISFIT:
         problems.append(f"{where} should be {_type_name(hint)}, got {value!r}")
         return value
     bounds = _bounds(field)
@@ -154,18 +162,21 @@ def _bounds(field: dataclasses.Field[Any]) -> str:
     return " and ".join(parts)
 
 
+_MISFIT = (TypeError, ValueError, OverflowError)
+
+
 def _coerce(hint: Any, value: Any) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in arguments:
+        if type(None) in arguments and (value is None or value == "none"):
             return None
         return _first_that_fits([inner for inner in arguments if inner is not type(None)], value)
     if origin is tuple:
-        items = value if isinstance(value, list | tuple) else str(value).split(",")
-        return tuple(_coerce(arguments[0], item) for item in items)
+        return tuple(_coerce(arguments[0], item) for item in _items(value))
     if origin is dict or hint is dict:
         if not isinstance(value, Mapping):
             raise TypeError(value)
+        json.dumps(plain(value))  # what cannot be written down cannot be repeated
         return dict(value)
     if origin is Literal:
         if value not in arguments:
@@ -178,15 +189,26 @@ def _coerce(hint: Any, value: Any) -> Any:
     if hint is float:
         return _real(value)
     if hint is str and not isinstance(value, str):
-        raise TypeError(value)
+        return os.fspath(value)
     return value
+
+
+def _items(value: Any) -> list[Any]:
+    """What a person wrote for a list: a list, `64,64`, or its only item."""
+    if isinstance(value, str):
+        return [item.strip() for item in value.split(",")]
+    if isinstance(value, list | tuple):
+        return list(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(value)
+    return [value]
 
 
 def _first_that_fits(hints: list[Any], value: Any) -> Any:
     for hint in hints:
         try:
             return _coerce(hint, value)
-        except (TypeError, ValueError):
+        except _MISFIT:
             continue
     raise TypeError(value)
 
@@ -225,7 +247,7 @@ def _type_name(hint: Any) -> str:
         return f"a list, each {_type_name(arguments[0])}"
     if origin is Literal:
         return "one of " + ", ".join(map(str, arguments))
-    return "a table" if origin is dict or hint is dict else str(hint)
+    return "a table of plain values" if origin is dict or hint is dict else str(hint)
 
 
 @cache
@@ -235,7 +257,7 @@ def _meanings(kind: type) -> dict[str, str]:
     for ancestor in reversed(kind.__mro__[:-1]):
         try:
             body = ast.parse(textwrap.dedent(inspect.getsource(ancestor))).body[0]
-        except OSError:
+        except (OSError, TypeError):
             continue  # a class without a source file has no texts to show
         assert isinstance(body, ast.ClassDef)
         for declared, text in zip(body.body, body.body[1:], strict=False):

@@ -33,9 +33,9 @@ def bootstrap(
 ) -> tuple[float, float]:
     """The interval of the mean, by drawing again from the values."""
     data = np.asarray(values, np.float64)
-    picks = np.random.default_rng(seed).integers(0, len(data), (draws, len(data)))
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(data[picks].mean(axis=1), [tail, 1 - tail])
+    rng, n, tail = np.random.default_rng(seed), len(data), (1 - confidence) / 2
+    means = [data[rng.integers(0, n, n)].mean() for _ in range(draws)]  # one at a time: n may be large
+    low, high = np.quantile(means, [tail, 1 - tail])
     return float(low), float(high)
 
 

@@ -64,9 +64,11 @@ class CartPole:
         self._places, self._speeds = self._state.reshape(2, 2 * slots)
         self._pushes = np.zeros(2 * slots)  # accelerations
         self._moves = np.empty(2 * slots)
+        self._rows = (self._state[0, 1], self._state[1, 1], *self._pushes.reshape(2, slots))
         self._scratch = tuple(np.empty((4, slots)))
         self._edges = np.repeat([FAR, TILT], slots)
         self._outside = np.empty(2 * slots, bool)
+        self._far, self._tilted = self._outside.reshape(2, slots)
         self._ages = np.zeros(slots, np.int64)
         self._observations = np.zeros((slots, 4), np.float32)
         self._named = {SINGLE: self._observations}
@@ -100,7 +102,7 @@ class CartPole:
         np.add(self._ages, ONE, self._ages)
         np.abs(self._places, self._moves)
         np.greater(self._moves, self._edges, self._outside)
-        np.logical_or(self._outside[: self.slots], self._outside[self.slots :], self._terminated)
+        np.logical_or(self._far, self._tilted, self._terminated)
         np.greater_equal(self._ages, LAST, self._truncated)
         np.logical_or(self._terminated, self._truncated, self._done)
         self._shown[:] = self._state
@@ -137,8 +139,7 @@ class CartPole:
         """One Euler step; see https://coneural.org/florian/papers/05_cart_pole.pdf, eq. 23 and 24."""
         temp, sine, cosine, work = self._scratch
         multiply, divide, subtract = np.multiply, np.divide, np.subtract
-        linear, angular = self._pushes[: self.slots], self._pushes[self.slots :]
-        lean, spin = self._places[self.slots :], self._speeds[self.slots :]
+        lean, spin, linear, angular = self._rows
         np.sin(lean, sine)
         np.cos(lean, cosine)
         # temp = (force + POLE_MOMENT * spin^2 * sine) / TOTAL_MASS

@@ -30,7 +30,9 @@ def check(environment: Any, steps: int = STEPS, seed: int = 0) -> list[str]:
     except Exception as error:
         return [f"it cannot be made: {summary(error)}"]
     try:
-        return slot_findings(env, steps, seed) if hasattr(env, "slots") else _Examination(env, steps, seed).findings()
+        if hasattr(env, "slots"):
+            return slot_findings(env, steps, seed)
+        return _Examination(env, steps, seed).findings(fresh=env is not environment)
     finally:
         env.close()
 
@@ -74,12 +76,13 @@ class _Examination:
         self.found: list[str] = []
         self.parts: list[Leaf] = []
 
-    def findings(self) -> list[str]:
-        """Everything, in the order in which a person would want to mend it."""
-        if self._spaces() and self._opening():
-            self._episodes()
-            self._repeats()
-            self._early_step()
+    def findings(self, fresh: bool) -> list[str]:
+        """Everything, in the order in which a person would want to mend it; `fresh` if it was never reset before."""
+        early = fresh and self._early_step()
+        if self._spaces() and self._opening() and self._episodes() and self._repeats():
+            self._late_step()
+            if early and not self.found:
+                self.say(f"{NOTE}it can be stepped before its first reset; raise an error there")
         return self.found
 
     def say(self, finding: str) -> bool:
@@ -87,6 +90,14 @@ class _Examination:
         if finding not in self.found:
             self.found.append(finding)
         return False
+
+    def _early_step(self) -> bool:
+        """Whether it answers to a step before its first reset."""
+        try:
+            self.env.step(self.env.action_space.sample())
+        except Exception:
+            return False  # to refuse is right
+        return True
 
     def _spaces(self) -> bool:
         for name in ("observation_space", "action_space"):
@@ -111,26 +122,26 @@ class _Examination:
             return self.say("reset must return (observation, info), with info a dict")
         return self._observation(answer[0], "reset")
 
-    def _episodes(self) -> None:
+    def _episodes(self) -> bool:
         self.env.action_space.seed(self.seed)
         ends = 0
         for _ in range(self.steps):
             answer = self._try(lambda: self.env.step(self.env.action_space.sample()), "step")
             if answer is None:
-                return
+                return False
             if not isinstance(answer, tuple) or len(answer) != 5:
-                self.say("step must return (observation, reward, terminated, truncated, info)")
-                return
+                return self.say("step must return (observation, reward, terminated, truncated, info)")
             observation, reward, terminated, truncated, info = answer
             if not self._outcome(reward, terminated, truncated, info) or not self._observation(observation, "step"):
-                return
+                return False
             if terminated or truncated:
                 ends += 1
                 if self._try(self.env.reset, "reset after an episode") is None:
-                    return
+                    return False
         limit = getattr(getattr(self.env, "spec", None), "max_episode_steps", None)
         if not ends and not limit:
             self.say(f"{NOTE}no episode ended in {self.steps} random steps; a time limit (truncation) may be wise")
+        return True
 
     def _outcome(self, reward: Any, terminated: Any, truncated: Any, info: Any) -> bool:
         if fault := outcome_fault(reward, terminated, truncated):
@@ -154,15 +165,15 @@ class _Examination:
             return self.say(f"an observation lies outside its space's bounds (from {where}): {_short(observation)}")
         return True
 
-    def _repeats(self) -> None:
+    def _repeats(self) -> bool:
         first, again = self._walk(), self._walk()
         if first is None or again is None:
-            return
+            return False
         for at, (one, other) in enumerate(zip(first, again, strict=False)):
             if not _same(one, other):
                 what = "reset" if at == 0 else f"step {at}"
-                self.say(f"with the same seed {what} gives something else; draw from self.np_random only")
-                return
+                return self.say(f"with the same seed {what} gives something else; draw from self.np_random only")
+        return True
 
     def _walk(self, steps: int = 20) -> list[Any] | None:
         self.env.action_space.seed(self.seed)
@@ -179,7 +190,7 @@ class _Examination:
                 break
         return seen
 
-    def _early_step(self) -> None:
+    def _late_step(self) -> None:
         """A step after the end should be refused or harmless, never answer with a broken observation."""
         for _ in range(self.steps):
             answer = self._try(lambda: self.env.step(self.env.action_space.sample()), "step")

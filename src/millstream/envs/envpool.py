@@ -67,7 +67,7 @@ class Pool:
             self._pool = self._library.make(
                 self._id, env_type="gymnasium", num_envs=self.num_envs, seed=seed, **self._args, **picture
             )
-        observations, info = self._pool.reset()
+            observations, info = self._pool.reset()
         return observations, info
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import functools
-import os
-import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,22 +21,13 @@ def vectorise(maker: Maker, slots: int, mode: str) -> Any:
     from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
     kind = AsyncVectorEnv if mode == "process" else SyncVectorEnv
-    makers = [functools.partial(_make_slot, maker, slot, os.getpid()) for slot in range(slots)]
+    makers = [functools.partial(_make_slot, maker, slot) for slot in range(slots)]
     # Observations are copied by the reader, once is enough.
     return kind(makers, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
-def _make_slot(maker: Maker, slot: int, owner: int) -> Any:
-    if os.getpid() != owner:
-        threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
+def _make_slot(maker: Maker, slot: int) -> Any:
     return _guard_class()(maker(), slot)
-
-
-def _leave_with(parent: int) -> None:
-    """End this process when its parent is gone; a killed parent closes no pipes that siblings hold too."""
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(1)
 
 
 @functools.cache
@@ -76,6 +65,9 @@ def _guard_class() -> Any:
                 raise EnvError(f"slot {self._slot} raised in step: {summary(error)}") from error
             fault = observation_fault(self._parts, observation) or outcome_fault(reward, terminated, truncated)
             complain(self._slot, fault)
+            if terminated or truncated:
+                # The vector resets before it hands the last observation on, and many environments show one array.
+                observation = copy.deepcopy(observation)
             return observation, reward, terminated, truncated, info
 
     return Guard

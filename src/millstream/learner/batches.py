@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.random import Generator
@@ -40,6 +40,12 @@ def cut(rows: np.ndarray, shards: int, sequences: bool) -> list[np.ndarray]:
     """The shards of one minibatch; a small one stays whole."""
     parts = max(1, min(shards, len(rows) if sequences else len(rows) // SMALLEST_SHARD))
     return np.array_split(rows, parts)
+
+
+def shares(batch: Batch, parts: Sequence[np.ndarray]) -> list[float]:
+    """The weight of each shard in the mean over the minibatch: by the steps that count, where not all do."""
+    counted = [float(batch["valid"][part].sum()) if "valid" in batch else float(len(part)) for part in parts]
+    return [count / max(sum(counted), 1.0) for count in counted]
 
 
 def take(batch: Batch, rows: np.ndarray) -> Batch:

@@ -16,7 +16,7 @@ from millstream.core.errors import CheckpointError, MillError
 from millstream.core.files import storage_error, sync_folder, write_durably
 
 SCHEMA = 1
-_MANIFEST, _ARRAYS, _VALUES = "MANIFEST.json", "state.safetensors", "state.json"
+_MANIFEST, _ARRAYS, _VALUES, _DRAFT = "MANIFEST.json", "state.safetensors", "state.json", ".draft"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +35,17 @@ class Checkpoints:
 
     def save(self, number: int, state: Any, about: Mapping[str, Any]) -> Path:
         """Write checkpoint `number`; afterwards the oldest go. `about` is checked on loading."""
-        target, draft = self._path(number), self.folder / f".{number:08d}.draft"
+        target, draft = self._path(number), self.folder / f".{number:08d}{_DRAFT}"
+        arrays, skeleton = tree.flatten(state)
+        bodies = {_ARRAYS: encode_tensors(arrays), _VALUES: json.dumps(skeleton).encode()}
+        manifest = {"schema": SCHEMA, "number": number, "about": dict(about), "files": _digests(bodies)}
+        bodies[_MANIFEST] = json.dumps({**manifest, "seal": _seal(manifest)}, indent=1).encode()
         try:
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(parents=True)
-            arrays, skeleton = tree.flatten(state)
-            bodies = {
-                _ARRAYS: encode_tensors({path.lstrip("/"): array for path, array in arrays.items()}),
-                _VALUES: json.dumps(skeleton).encode(),
-            }
             for name, body in bodies.items():
                 write_durably(draft / name, body)
-            manifest = {"schema": SCHEMA, "number": number, "about": dict(about), "files": _digests(bodies)}
-            write_durably(draft / _MANIFEST, json.dumps(manifest, indent=1).encode())
+            sync_folder(draft)
             if target.exists():
                 shutil.rmtree(target)
             draft.rename(target)
@@ -55,15 +53,15 @@ class Checkpoints:
         except OSError as error:
             shutil.rmtree(draft, ignore_errors=True)
             raise storage_error(error, target) from error
-        self._retire()
+        self._retire(number)
         return target
 
     def saved(self) -> list[Saved]:
         """What is there, oldest first, whole or not."""
         if not self.folder.is_dir():
             return []
-        names = sorted(path for path in self.folder.iterdir() if path.name.isdigit())
-        return [Saved(int(path.name), path) for path in names]
+        found = [Saved(int(path.name), path) for path in self.folder.iterdir() if path.name.isdecimal()]
+        return sorted(found, key=lambda saved: saved.number)
 
     def load(self, number: int | None = None) -> tuple[int, Any, dict[str, Any], list[str]]:
         """(number, state, about, warnings) of that checkpoint, or of the newest that is whole."""
@@ -75,6 +73,8 @@ class Checkpoints:
                 return each.number, state, about, damaged
             except CheckpointError as error:
                 damaged.append(f"checkpoint {each.number} is damaged ({error}); using the one before")
+        if damaged and number is not None:
+            raise CheckpointError(f"checkpoint {number} in {self.folder} is damaged; another one may be whole")
         if damaged:
             raise CheckpointError(f"no checkpoint in {self.folder} is whole: {'; '.join(damaged)}")
         wanted = "no checkpoint" if number is None else f"no checkpoint {number}"
@@ -84,9 +84,13 @@ class Checkpoints:
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:08d}"
 
-    def _retire(self) -> None:
-        for each in self.saved()[: -self.keep]:
-            shutil.rmtree(each.folder, ignore_errors=True)
+    def _retire(self, newest: int) -> None:
+        """The oldest go, later ones too (of a course that was given up for this one), and drafts of a crash."""
+        there = self.saved()
+        whole = [each.folder for each in there if each.number <= newest]
+        later = [each.folder for each in there if each.number > newest]
+        for folder in (*later, *whole[: -self.keep], *self.folder.glob(f".*{_DRAFT}")):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def read(folder: Path) -> tuple[Any, dict[str, Any]]:
@@ -96,17 +100,20 @@ def read(folder: Path) -> tuple[Any, dict[str, Any]]:
         bodies = {name: (folder / name).read_bytes() for name in (_ARRAYS, _VALUES)}
         if manifest["schema"] != SCHEMA:
             raise CheckpointError(f"its schema is {manifest['schema']}, this version reads {SCHEMA}")
-        if manifest["files"] != _digests(bodies):
+        if manifest.pop("seal") != _seal(manifest) or manifest["files"] != _digests(bodies):
             raise CheckpointError("its bytes do not match their sha256")
         arrays, _ = decode_tensors(bodies[_ARRAYS])
-        state = tree.unflatten({f"/{path}": array for path, array in arrays.items()}, json.loads(bodies[_VALUES]))
-        return state, manifest["about"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return tree.unflatten(arrays, json.loads(bodies[_VALUES])), manifest["about"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{type(error).__name__}: {error}") from error
     except CheckpointError:
         raise
     except MillError as error:
         raise CheckpointError(str(error)) from error
+
+
+def _seal(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest).encode()).hexdigest()
 
 
 def _digests(bodies: Mapping[str, bytes]) -> dict[str, Any]:

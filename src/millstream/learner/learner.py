@@ -71,6 +71,7 @@ class Learner:
         release: Callable[[Stamp], None],
         journal: Callable[[dict[str, Any]], None],
         saver: Keeping,
+        let_go: Callable[[], object] = lambda: None,
         rollouts: int,
         max_lag: int | None,
         total_steps: int,
@@ -81,6 +82,7 @@ class Learner:
         self.rng, self.clock, self.epoch = rng, clock, epoch
         self.report, self.release, self.journal, self.saver = report, release, journal, saver
         self.rollouts, self.max_lag, self.total_steps, self.shards = rollouts, max_lag, total_steps, shards
+        self.let_go = let_go
         self.counters, self.revision = Counters(), 0
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self._pool = ThreadPoolExecutor(threads - 1, "shard") if threads > 1 else None
@@ -137,16 +139,20 @@ class Learner:
         self.saver.save(self)
         if self._pool is not None:
             self._pool.shutdown()
+        self.let_go()
 
     def _begin(self) -> int:
         """Gather fresh rollouts until there are enough for an update."""
         while len(self._gathered) < self.rollouts:
             sample = self.replay.sample(1)
             if sample is None:
-                self._idle_since = self._idle_since or self.clock.monotonic()
+                if self._idle_since is None:
+                    self._idle_since = self.clock.monotonic()
                 return 0
             for rollout in sample.rollouts:
-                self._gathered.append(rollout) if self._fresh(rollout) else self._drop(rollout)
+                # a rollout of nothing but resets has no row to learn from
+                useful = rollout.count and self._fresh(rollout)
+                self._gathered.append(rollout) if useful else self._drop(rollout)
         started = self.clock.monotonic()
         if self._idle_since is not None:
             self.seconds["wait"] += started - self._idle_since
@@ -194,7 +200,7 @@ class Learner:
             found = [one(part) for part in parts]
         if len(found) == 1:
             return found[0]
-        weights = [len(part) / len(rows) for part in parts]
+        weights = batches.shares(update.batch, parts)
         total: Array = found[0][0] * weights[0]
         for (gradients, _), weight in zip(found[1:], weights[1:], strict=True):
             total += gradients * weight

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,10 @@ class Keeper:
     def keep_best(self, policy: Policy, score: float) -> bool:
         """Keep it as the best when no better one was kept before, by an earlier process either."""
         try:
-            best = read(self.folder / "best.safetensors")[1].get("score")
+            best = read(self.folder / "best.safetensors")[1].get("score", -math.inf)
         except CheckpointError:
-            best = None
-        if best is not None and best >= score:
+            best = -math.inf
+        if math.isnan(score) or best >= score > -math.inf:
             return False
         self.keep("best", policy, score=score)
         return True
@@ -54,6 +55,6 @@ def read(path: Path) -> tuple[Policy, dict[str, Any]]:
     try:
         data = path.read_bytes()
         _, metadata = decode_tensors(data)
-        return decode_policy(data), json.loads(metadata["about"])
-    except (OSError, CodecError, KeyError, ValueError) as error:
+        return decode_policy(data), dict(json.loads(metadata["about"]))
+    except (OSError, CodecError, KeyError, ValueError, TypeError) as error:
         raise CheckpointError(f"{path} is not a policy: {error}") from error

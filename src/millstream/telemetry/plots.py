@@ -63,7 +63,7 @@ def running_mean(values: Any, window: int = WINDOW) -> Any:
 
 
 def _draw_returns(axes: Any, path: Path | str, title: str, target: float | None) -> None:
-    steps, returns = _episodes(path)
+    steps, returns = store.returns(path)
     if len(steps):
         pick = np.linspace(0, len(steps) - 1, min(len(steps), _DOTS)).astype(int)
         axes.plot(steps[pick], returns[pick], ".", color=BLUE, alpha=0.16, ms=4, mew=0, rasterized=True, zorder=1)
@@ -134,7 +134,7 @@ def _line(axes: Any, path: Path | str, name: str, colour: str) -> None:
 
 
 def _draw_seeds(axes: Any, label: str, paths: Sequence[Path | str], colour: str) -> None:
-    curves = [_smooth(steps, returns) for steps, returns in map(_episodes, paths) if len(steps)]
+    curves = [_smooth(steps, returns) for steps, returns in map(store.returns, paths) if len(steps)]
     if not curves:
         return
     # seeds that reached their target stop early: beyond the shortest, a mean would be of other seeds
@@ -159,12 +159,6 @@ def _smooth(steps: Any, returns: Any) -> tuple[Any, Any]:
     last = np.append(np.flatnonzero(np.diff(steps)), len(steps) - 1)
     thin = last[np.unique(np.linspace(0, len(last) - 1, 2000).astype(int))]
     return steps[thin], running_mean(returns)[thin]
-
-
-def _episodes(path: Path | str) -> tuple[Any, Any]:
-    rows = store.episodes(path)
-    steps, returns = np.array([row["step"] for row in rows], float), np.array([row["return"] for row in rows], float)
-    return steps, returns
 
 
 # --- looks -------------------------------------------------------------------------------------------------------

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from millstream.core.errors import RunError, StorageError
 from millstream.core.topics import Report
@@ -14,7 +16,9 @@ from millstream.telemetry.scalars import scalars as scalars_of
 from millstream.telemetry.scalars import step_of
 
 if TYPE_CHECKING:
-    from sqlite3 import Connection
+    from sqlite3 import Connection, Cursor
+
+T = TypeVar("T")
 
 STORE = "metrics.sqlite"
 """The name of the file in a run's folder."""
@@ -157,6 +161,12 @@ def episodes(path: Path | str, limit: int | None = None) -> list[dict[str, Any]]
     return _rows(path, query, {"limit": -1 if limit is None else limit})
 
 
+def returns(path: Path | str) -> tuple[np.ndarray, np.ndarray]:
+    """Step and return of every training episode, as arrays: a long run has millions."""
+    pairs = _read(path, "SELECT step, return FROM episodes ORDER BY rowid", {}, _pairs)
+    return pairs["step"], pairs["return"]
+
+
 def evaluations(path: Path | str) -> list[dict[str, Any]]:
     """Evaluations, oldest first, each with its returns."""
     rows = _rows(path, "SELECT * FROM evaluations ORDER BY rowid")
@@ -209,29 +219,37 @@ def _cause(text: str) -> str:
 
 
 def _rows(path: Path | str, query: str, values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    return _read(path, query, values or {}, lambda cursor: [dict(row) for row in cursor])
+
+
+def _pairs(cursor: Cursor) -> np.ndarray:
+    return np.fromiter(map(tuple, cursor), np.dtype([("step", np.float64), ("return", np.float64)]))
+
+
+def _read(path: Path | str, query: str, values: Mapping[str, Any], take: Callable[[Cursor], T]) -> T:
     import sqlite3
 
     if not Path(path).exists():
         raise RunError(f"there are no metrics at {path}; is that the folder of a run?")
     location = f"{Path(path).absolute().as_uri()}?mode=ro"
     try:
-        return _fetch(location, query, values)
+        return _fetch(location, query, values, take)
     except sqlite3.OperationalError:
         # on a read-only disk the log's index cannot be made; the file itself can still be read
         try:
-            return _fetch(f"{location}&immutable=1", query, values)
+            return _fetch(f"{location}&immutable=1", query, values, take)
         except sqlite3.Error as error:
             raise StorageError(f"cannot read metrics from {path}: {error}") from error
     except sqlite3.DatabaseError as error:
         raise StorageError(f"cannot read metrics from {path}: {error}") from error
 
 
-def _fetch(location: str, query: str, values: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+def _fetch(location: str, query: str, values: Mapping[str, Any], take: Callable[[Cursor], T]) -> T:
     import sqlite3
 
     connection = sqlite3.connect(location, uri=True, timeout=5.0)
     try:
         connection.row_factory = sqlite3.Row
-        return [dict(row) for row in connection.execute(query, values or {})]
+        return take(connection.execute(query, values))
     finally:
         connection.close()

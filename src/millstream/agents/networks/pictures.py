@@ -51,7 +51,7 @@ class Picture:
     def dimensions(self) -> tuple[int, int, int]:
         """Channels, height and width, the frames of a stack among the channels."""
         if len(self.shape) == 2:
-            return (self.stack, *self.shape)  # type: ignore[return-value]
+            return (self.stack, *self.shape)
         channels, height, width = self.shape if self.channels_first else (self.shape[2], *self.shape[:2])
         return self.stack * channels, height, width
 

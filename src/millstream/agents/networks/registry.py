@@ -1,8 +1,12 @@
-"""Networks by kind. One's own joins as `module:Class`, called with the same arguments as `Mlp`."""
+"""Networks by kind. One's own joins as `module:Class`.
+
+It is called with the arguments of `Mlp`; if its first is named `spec`, with those of `TorchNetwork`.
+"""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,8 +51,13 @@ def build(
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError, TypeError) as error:  # the last two: no or a relative module
         raise UnknownName(f"the network {kind!r} cannot be found: {error}") from error
-    network = found(Features(spec).width, **heads, **shape)
+    if not callable(found):
+        raise ConfigError(f"{kind} is not a network but {found!r}; name a class")
+    if next(iter(inspect.signature(found).parameters), "") == "spec":
+        network = found(spec, **heads, **shape, memory=memory, device=device)
+    else:
+        network = found(Features(spec).width, **heads, **shape)
     missing = [attribute for attribute in _ATTRIBUTES if not hasattr(network, attribute)]
     if missing:
         raise ConfigError(f"{kind} is not a network: it lacks {', '.join(missing)}; see networks/protocol.py")
-    return network  # type: ignore[no-any-return]
+    return network

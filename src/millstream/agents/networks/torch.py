@@ -36,7 +36,7 @@ _GAINS = {"policy.weight": 0.01, "value.weight": 1.0, "lstm.input.weight": 1.0, 
 
 
 class TorchNetwork:
-    """`hidden` layers for policy and value, apart by default, over an encoder of images and `memory` that they share."""
+    """`hidden` layers for policy and value, apart by default; below them an encoder and a memory that they share."""
 
     def __init__(
         self,
@@ -115,12 +115,11 @@ class TorchNetwork:
         with torch.inference_mode():
             placed = {name: self.place(array) for name, array in inputs.items()}
             if not self.recurrent:
-                outputs, memory = self.compute(self._named(weights), placed), {}
-            else:
-                placed = {name: array[:, None] for name, array in placed.items()}
-                before = {name: self.place(carry[name]) for name in ("lstm_h", "lstm_c")}
-                outputs, memory = self.recall(self._named(weights), placed, before, self.place(first)[:, None])
-            return _plain(outputs), _plain(memory)
+                return _plain(self.compute(self._named(weights), placed)), {}
+            placed = {name: array[:, None] for name, array in placed.items()}
+            before = {name: self.place(carry[name]) for name in ("lstm_h", "lstm_c")}
+            outputs, after = self.recall(self._named(weights), placed, before, self.place(first)[:, None])
+            return _plain(outputs), _plain(after)
 
     def forward(
         self, weights: Array, inputs: Mapping[str, Array], carry: Carry | None = None, first: Array | None = None
@@ -182,7 +181,9 @@ class TorchNetwork:
             for index, layer in enumerate(picture.layers):
                 weight, bias = named[f"{name}.conv.{index}.weight"], named[f"{name}.conv.{index}.bias"]
                 x = torch.relu(functional.conv2d(x, weight, bias, layer.stride, layer.padding))
-            parts.append(torch.relu(torch.addmm(named[f"{name}.dense.bias"], x.flatten(1), named[f"{name}.dense.weight"])))
+            parts.append(
+                torch.relu(torch.addmm(named[f"{name}.dense.bias"], x.flatten(1), named[f"{name}.dense.weight"]))
+            )
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
     def _decide(self, named: Mapping[str, Any], x: Any) -> dict[str, Any]:
@@ -210,7 +211,7 @@ class TorchNetwork:
         return known[1]
 
 
-class Module(torch.nn.Module):  # type: ignore[misc, name-defined]
+class Module(torch.nn.Module):
     """A network with its weights, for torch's own tools; a recurrent one goes one step at a time."""
 
     def __init__(self, network: TorchNetwork, weights: Array):
@@ -226,9 +227,7 @@ class Module(torch.nn.Module):  # type: ignore[misc, name-defined]
                 holder = holder._modules[part]
             holder.register_parameter(leaf, torch.nn.Parameter(tensor.clone()))
 
-    def forward(
-        self, inputs: Mapping[str, Any], carry: Carry | None = None
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    def forward(self, inputs: Mapping[str, Any], carry: Carry | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """Outputs for rows [N, ...] of inputs, and the memory to come back with."""
         named = dict(self.named_parameters())
         if not self.network.recurrent:

@@ -1,0 +1,48 @@
+"""What there is to choose from: environments, algorithms and presets as plain values, for every door."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from millstream.agents import presets as tuned
+from millstream.agents import registry as agents
+from millstream.core import settings
+from millstream.envs import check, registry
+
+
+def environments(containing: str = "") -> list[dict[str, str]]:
+    """Known environments whose name or description holds the text: `id`, `about`, `extra` that it needs."""
+    wanted = containing.lower()
+    return [
+        {"id": id, "about": about, "extra": extra}
+        for id, about, extra in registry.names()
+        if wanted in id.lower() or wanted in about.lower()
+    ]
+
+
+def examine(env: str) -> tuple[list[str], list[str]]:
+    """What is wrong with an environment, and what is only worth knowing."""
+    findings = check.check(env)
+    notes = [finding.removeprefix(check.NOTE) for finding in findings if finding.startswith(check.NOTE)]
+    return [finding for finding in findings if not finding.startswith(check.NOTE)], notes
+
+
+def algorithms() -> list[dict[str, str]]:
+    """Every algorithm: `name` and the first line `about` it."""
+    return [{"name": name, "about": _first_line(agents.find(name))} for name in agents.names()]
+
+
+def algorithm(name: str) -> dict[str, Any]:
+    """One algorithm with its hyper-parameters, each with default, bounds, meaning and who takes a new value."""
+    kind = agents.find(name)
+    return {"name": name, "about": _first_line(kind), "hyper": [asdict(each) for each in settings.describe(kind.Hyper)]}
+
+
+def presets() -> list[dict[str, Any]]:
+    """Every tuned pair of algorithm and environment, with its settings."""
+    return [{"algo": algo, "env": env, "settings": dict(tuned.preset(env, algo))} for algo, env in tuned.names()]
+
+
+def _first_line(kind: Any) -> str:
+    return (kind.__doc__ or "").strip().splitlines()[0] if kind.__doc__ else ""

@@ -1,0 +1,94 @@
+"""What becomes of an error: one line for a person, one object for a program, and an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from millstream.core import errors
+from millstream.core.errors import MillError, StorageError, WorkerFailed
+
+INTERRUPTED, BUG = 130, 1
+"""Exit codes of Ctrl-C, and of a fault of ours."""
+_WORKER = re.compile(r"^\S+ failed: (?P<kind>\w+): (?P<text>.*)$", re.DOTALL)
+
+
+def guarded(command: Callable[[], int], json_wanted: bool) -> int:
+    """Run a command; whatever goes wrong is told, and becomes an exit code."""
+    try:
+        code = command()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # whoever read us has gone, as in `mill runs | head`; Python would complain again when it closes the stream
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except SystemExit as ending:  # `--help`
+        return ending.code if isinstance(ending.code, int) else 0
+    except Exception as error:
+        return _told(known(error), json_wanted)
+
+
+def known(error: Exception) -> Exception:
+    """The same as an error of ours where that can be: a failed worker as its cause, a full disk by its name."""
+    if isinstance(error, WorkerFailed):
+        return cause(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        from millstream.core.files import storage_error
+
+        return storage_error(error, Path(os.fsdecode(error.filename)))
+    if isinstance(error, OSError) and error.errno is not None:
+        return StorageError(f"the system refused: {error.strerror or error}")
+    return error
+
+
+def cause(error: WorkerFailed) -> MillError:
+    """What the worker complained of, without saying who it was; as it is where the worker did not know either."""
+    found = _WORKER.match(str(error))
+    kind = getattr(errors, found["kind"], None) if found else None
+    if found and isinstance(kind, type) and issubclass(kind, MillError):
+        told: MillError = kind(found["text"])
+        for note in getattr(error, "__notes__", ()):
+            told.add_note(note)
+        return told
+    return error
+
+
+def one_line(error: BaseException) -> str:
+    """The text of an error, with what was noted about it, in one line."""
+    parts = [str(error) or type(error).__name__, *getattr(error, "__notes__", ())]
+    return "; ".join(" ".join(part.split()) for part in parts)
+
+
+def _told(error: Exception, json_wanted: bool) -> int:
+    ours = isinstance(error, MillError)
+    text = one_line(error) if ours else _apology(error)
+    print(f"mill: {text}", file=sys.stderr)
+    if json_wanted:
+        print(json.dumps({"error": type(error).__name__, "text": text}), flush=True)
+    return error.exit_code if isinstance(error, MillError) else BUG
+
+
+def _apology(error: Exception) -> str:
+    """A fault of ours: what happened, and where all of it can be read."""
+    what = f"sorry, this is a bug in millstream or in code of yours that it called: {type(error).__name__}: {error}"
+    if os.environ.get("MILL_DEBUG"):
+        traceback.print_exception(error)
+        return " ".join(what.split())
+    notes = getattr(error, "__notes__", ())
+    where = notes[0] if notes else f"the traceback is in {_kept(error)}"
+    return f"{' '.join(what.split())}; {where} (MILL_DEBUG=1 shows it here)"
+
+
+def _kept(error: Exception) -> str:
+    with tempfile.NamedTemporaryFile("w", prefix="mill-", suffix=".log", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    return file.name

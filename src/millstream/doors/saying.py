@@ -1,0 +1,80 @@
+"""Writing for people and for programs: tables, pairs of label and value, JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDE = 200  # where there is no terminal, nothing needs to be cut
+GOOD, BAD, FAINT = "#009E73", "#D55E00", "dim"
+
+
+def console(stderr: bool = False) -> Console:
+    """Where tables go; outside a terminal they are plain and wide."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    made = Console(file=stream, highlight=False)
+    return made if made.is_terminal else Console(file=stream, highlight=False, width=_WIDE)
+
+
+def say_json(value: Any, out: TextIO | None = None) -> None:
+    """One object, in one line, as strict JSON."""
+    out = sys.stdout if out is None else out
+    out.write(json.dumps(strict(value)) + "\n")
+    out.flush()
+
+
+def strict(value: Any) -> Any:
+    """The same without NaN and infinities, which are not JSON."""
+    if isinstance(value, Mapping):
+        return {str(key): strict(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str] = (), fold: str = "") -> None:
+    """A table with a thin line below its head; numbers stand `right`, and the column `fold` takes several lines."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
+    for name in columns:
+        made.add_column(
+            name,
+            justify="right" if name in right else "left",
+            overflow="fold",
+            no_wrap=name != fold,
+            ratio=1 if name == fold else None,
+        )
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    console().print(made)
+
+
+def pairs(rows: Iterable[tuple[str, Any]], indent: int = 2) -> None:
+    """Labels and values under each other."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, value in rows:
+        grid.add_row(" " * indent + label, value if isinstance(value, Text) else Text(str(value)))
+    console().print(grid)
+
+
+def heading(text: str, style: str = "bold") -> None:
+    """A line that stands out."""
+    from rich.text import Text
+
+    console().print(Text(text, style=style))

@@ -1,0 +1,102 @@
+"""Asking and telling a run that is under way. Commands come from the registry; their docstrings are the help."""
+
+from __future__ import annotations
+
+import dataclasses
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from millstream.control.commands import REGISTRY
+from millstream.control.desk import ask
+from millstream.core.errors import MillError
+from millstream.core.settings import read_text
+from millstream.doors import saying
+from millstream.doors.finding import add_run, run_of
+from millstream.telemetry.words import duration, number
+
+SOCKET = "run.sock"
+_SAID = {"pause": "waits", "stop": "saves, then ends", "checkpoint": "writes a checkpoint"}
+
+
+def configure(parser: ArgumentParser, name: str) -> None:
+    """`mill status RUN`, or `mill COMMAND RUN`, with an argument for each field that the command needs."""
+    add_run(parser, required=name != "status")
+    if name == "status":
+        parser.set_defaults(run=status)
+    else:
+        for field in _fields(name):
+            needed = field.default is dataclasses.MISSING
+            parser.add_argument(
+                field.name if needed else f"--{field.name}", metavar=field.name.upper(), help=_type(field)
+            )
+        parser.set_defaults(run=lambda options: tell(name, options))
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def tell(name: str, options: Namespace) -> int:
+    """Send one command to a run."""
+    folder = run_of(options)
+    values = {field.name: getattr(options, field.name) for field in _fields(name)}
+    fields = {key: read_text(text) for key, text in values.items() if text is not None}
+    answer = ask(folder / SOCKET, {"command": name, **fields})
+    if options.json:
+        saying.say_json({"run": folder.name, "command": name, **answer})
+    else:
+        said = ", ".join(f"{key} {value}" for key, value in fields.items())
+        print(f"{folder.name} {_SAID.get(name, f'will {name}')}{f': {said}' if said else ''}")
+    return 0
+
+
+def status(options: Namespace) -> int:
+    """How a run is doing, in its own words."""
+    folder = run_of(options)
+    view = ask(folder / SOCKET, {"view": "status"})
+    if options.json:
+        saying.say_json(view)
+        return 0
+    saying.heading(f"{view['run']}  {view['state']}")
+    saying.pairs(_facts(view))
+    return 0
+
+
+def state_of(folder: Path) -> str | None:
+    """`running`, `paused` or `stopping`; None when nobody answers."""
+    if not (folder / SOCKET).exists():
+        return None
+    try:
+        return str(ask(folder / SOCKET, {"view": "status"}, timeout=1.0)["state"])
+    except MillError:
+        return None
+
+
+def _facts(view: Mapping[str, Any]) -> list[tuple[str, str]]:
+    speed, left = view["steps_per_second"], view["seconds_left"]
+    total = f" of {view['total_steps']:,}" if view["total_steps"] else ""
+    rows = [
+        (
+            "steps",
+            f"{view['steps']:,}{total} in {duration(view['seconds'])}" + (f", {duration(left)} left" if left else ""),
+        )
+    ]
+    if view["train_return"] is not None:
+        trend = f", {view['trend']}" if view["trend"] else ""
+        rows.append(("return", f"{number(view['train_return'])}{trend}"))
+    rows += [("speed", f"{speed:,.0f} steps a second")] if speed else []
+    lag = view["policy_lag"]
+    rows += [("policy lag", f"{lag:.2f} updates")] if lag is not None else []
+    for worker in view["workers"]:
+        state = f"pid {worker['pid']}" if worker["alive"] else f"ended: {worker['error'] or worker['exit_code']}"
+        rows.append((worker["name"], state + (f", start {worker['epoch'] + 1}" if worker["epoch"] else "")))
+    return rows
+
+
+def _fields(name: str) -> tuple[dataclasses.Field[Any], ...]:
+    kind: Any = REGISTRY[name]
+    return dataclasses.fields(kind)
+
+
+def _type(field: dataclasses.Field[Any]) -> str:
+    default = "" if field.default is dataclasses.MISSING else f" ({field.default})"
+    return f"{field.name}, of type {field.type}{default}"

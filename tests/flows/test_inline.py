@@ -1,0 +1,118 @@
+"""One process, nothing timed: the same seed is the same run, killed and resumed or not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from millstream import assembly, training
+from millstream.learner.checkpoint import Checkpoints
+from millstream.learner.learner import fingerprint
+from millstream.parameters import keeping
+
+SMALL = {
+    "topology": "inline",
+    "total_steps": 20_480,
+    "checkpoint.steps": 4_096,
+    "evaluation.episodes": 0,
+    "target": None,
+}
+
+
+def run(folder: Path, **settings: object) -> training.Run:
+    return training.start(assembly.experiment(None, {"folder": str(folder), **SMALL, **settings}))
+
+
+def weights(folder: Path) -> str:
+    policy, _ = keeping.read(keeping.find(folder, "latest"))
+    return fingerprint(policy.params.tensors)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"actor.count": 2, "actor.envs": 16},
+        {"algo": "impala"},
+        {"env.vector": "sync", "actor.envs": 8, "total_steps": 8_192, "checkpoint.steps": 2_048},
+        {"normalise_observations": True, "normalise_rewards": True},
+    ],
+    ids=["ppo", "two actors", "impala", "an environment that cannot be kept", "normalised"],
+)
+def test_a_run_killed_and_resumed_equals_the_run_that_was_not(tmp_path: Path, settings: dict[str, object]) -> None:
+    whole = run(tmp_path / "whole", **settings)
+    total = whole.result["steps"]
+    cut = run(tmp_path / "cut", **{**settings, "total_steps": total // 2})
+    resumed = training.resume(cut.folder, {"total_steps": settings.get("total_steps", SMALL["total_steps"])})
+    assert resumed.result["steps"] == total
+    assert weights(resumed.folder) == weights(whole.folder)
+
+
+def test_two_runs_of_one_seed_have_the_same_weights_and_another_seed_has_not(tmp_path: Path) -> None:
+    one, two, other = run(tmp_path), run(tmp_path), run(tmp_path, seed=2)
+    assert weights(one.folder) == weights(two.folder) != weights(other.folder)
+
+
+def test_the_number_of_threads_changes_nothing(tmp_path: Path) -> None:
+    one = run(tmp_path, minibatch=1024, **{"learner.threads": 1})
+    two = run(tmp_path, minibatch=1024, **{"learner.threads": 2})
+    assert weights(one.folder) == weights(two.folder)
+
+
+def test_a_run_killed_with_no_warning_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole")
+    script = f"""
+import os, signal
+from millstream import assembly, training
+
+def die(report):
+    if report["steps"] >= 10_240:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+experiment = assembly.experiment(None, {{"folder": {str(tmp_path / "cut")!r}, **{SMALL!r}}})
+training.start(experiment, callbacks=training.Callbacks(on_update=die))
+"""
+    killed = subprocess.run([sys.executable, "-c", script], env=os.environ, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    (folder,) = (tmp_path / "cut").iterdir()
+    assert Checkpoints(folder / "checkpoints").saved()
+    resumed = training.resume(folder)
+    assert resumed.result["steps"] == whole.result["steps"]
+    assert weights(folder) == weights(whole.folder)
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_the_run_still_ends_the_same(tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole")
+    cut = run(tmp_path / "cut", total_steps=12_288)
+    newest = Checkpoints(cut.folder / "checkpoints").saved()[-1]
+    body = bytearray((newest.folder / "state.safetensors").read_bytes())
+    body[len(body) // 2] ^= 1
+    (newest.folder / "state.safetensors").write_bytes(body)
+    resumed = training.resume(cut.folder, {"total_steps": SMALL["total_steps"]})
+    assert weights(resumed.folder) == weights(whole.folder)
+
+
+def test_a_callback_that_answers_false_stops_the_run(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def stop_at_three(report: dict[str, int]) -> bool:
+        seen.append(report["update"])
+        return report["update"] < 3
+
+    experiment = assembly.experiment(None, {"folder": str(tmp_path), **SMALL})
+    ended = training.start(experiment, callbacks=training.Callbacks(on_update=stop_at_three))
+    assert ended.result["stopped_by"] == "callback"
+    assert seen[:3] == [1, 2, 3] and ended.result["steps"] < SMALL["total_steps"]
+
+
+def test_a_warm_start_begins_with_the_weights_of_another_run(tmp_path: Path) -> None:
+    first = run(tmp_path)
+    warm = run(tmp_path, total_steps=2_048, learning_rate=1e-9, warm_start=str(first.folder))
+    old, _ = keeping.read(keeping.find(first.folder))
+    new, _ = keeping.read(keeping.find(warm.folder))
+    assert abs(old.params.tensors["weights"] - new.params.tensors["weights"]).max() < 1e-5
