@@ -1,8 +1,8 @@
 """Millstream: distributed reinforcement learning, from one laptop process to many machines.
 
-    run = millstream.train("CartPole-v1", algo="ppo", seed=1)
-    policy = millstream.load(run.folder)
-    action = policy.act(observation)
+run = millstream.train("CartPole-v1", algo="ppo", seed=1)
+policy = millstream.load(run.folder)
+action = policy.act(observation)
 """
 
 from __future__ import annotations

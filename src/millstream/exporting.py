@@ -18,6 +18,7 @@ from millstream.playing import Player
 
 OPSET, IR = 17, 8
 """Versions that runtimes of several years read."""
+_OUTPUTS = ("action", "logits", "mean", "log_std", "value")
 _LIMIT = 10.0  # agents/features.py cuts normalised numbers there
 
 
@@ -154,7 +155,7 @@ class _Policy:
 
     def draw(self) -> None:
         """From the observations to the outputs."""
-        seen = {name: self.graph.take(name, space.dtype, self._shape(space)) for name, space in self._spaces()}
+        seen = {name: self.graph.take(_input(name), space.dtype, self._shape(space)) for name, space in self._spaces()}
         parts = [self._numbers(name, space, seen[name]) for name, space in self.features.flat.items()]
         parts += [self._picture(name, seen[name.removeprefix("image/")]) for name in self.pictures]
         encoded = parts[0] if len(parts) == 1 else self.graph("Concat", *parts, axis=1)
@@ -272,3 +273,8 @@ class _Policy:
 
     def _weight(self, name: str) -> str:
         return self.graph.tensor(name, self.named[name])
+
+
+def _input(name: str) -> str:
+    """An observation's name, unless an output bears it already."""
+    return f"{name}_in" if name in _OUTPUTS else name

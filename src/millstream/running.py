@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -140,12 +140,18 @@ class Root:
         if self.config.evaluation.every:
             work += assembly.build("evaluator", 0, self.config, wiring)
         with self._open(recorder, wiring.bus, lambda: []) as always:
-            shell.run(
-                [*work, *always],
-                self.clock,
-                stopping=lambda: self._ended() or learner.finished,
-                may_step=lambda role: role in always or not self.intent.desired.paused,
-            )
+            try:
+                shell.run(
+                    [*work, *always],
+                    self.clock,
+                    stopping=lambda: self._ended() or learner.finished,
+                    may_step=lambda role: role in always or not self.intent.desired.paused,
+                )
+            except Exception:
+                if learner.counters.updates:
+                    with suppress(Exception):  # the first error is the one to tell
+                        learner.close()
+                raise
             self._settle("steps" if learner.finished else None)
             assembly.close(work)
         return Outcome(self.progress, self.intent.desired.reason or "steps")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +16,10 @@ from typing import Any
 from millstream import assembly
 from millstream import config as configuration
 from millstream.config import Experiment
-from millstream.core.errors import ConfigError, RunError
+from millstream.core.errors import ConfigError, Fenced, MillError, RunError
 from millstream.core.files import replace_durably, storage_error
 from millstream.core.topics import Report
+from millstream.learner.checkpoint import Checkpoints
 from millstream.running import Callbacks, Outcome, Root, Watch
 from millstream.telemetry.views import CONFIG, RESULT
 
@@ -77,7 +81,11 @@ def start(
     started_at = time.time() if started_at is None else started_at
     assembly.check(experiment)
     folder = new_folder(experiment, started_at)
-    return _run(experiment, folder, started_at, watch, callbacks)
+    try:
+        return _run(experiment, folder, started_at, watch, callbacks)
+    except BaseException as error:
+        _tidy(folder, error, Path(experiment.folder) / folder.name)
+        raise
 
 
 def resume(
@@ -93,7 +101,14 @@ def resume(
     stored = read_config(folder)
     experiment = configuration.from_plain(configuration.merge(stored, configuration.nest(overrides or {})))
     assembly.check(experiment)
-    return _run(experiment, folder, time.time() if started_at is None else started_at, watch, callbacks)
+    saved, before = _newest(folder), _files(folder)
+    try:
+        return _run(experiment, folder, time.time() if started_at is None else started_at, watch, callbacks)
+    except BaseException as error:
+        if _newest(folder) == saved or isinstance(error, Fenced):  # nothing came of it: the run is as it was
+            for path, body in before.items():
+                replace_durably(path, body)
+        raise
 
 
 def _run(
@@ -105,6 +120,30 @@ def _run(
     result = _result(experiment, folder, outcome)
     replace_durably(folder / RESULT, json.dumps(result, indent=1).encode())
     return Run(folder, result)
+
+
+def _tidy(folder: Path, error: BaseException, name: Path) -> None:
+    """A run that trained nothing and has no traceback to show leaves nothing behind; of any other it is said where."""
+    if isinstance(error, Exception) and not isinstance(error, MillError | OSError):
+        with suppress(OSError):
+            (folder / "logs").mkdir(exist_ok=True)
+            (folder / "logs" / "root.log").write_text("".join(traceback.format_exception(error)))
+    if _newest(folder):
+        error.add_note(f"what was trained is kept: mill resume {name}")
+    elif any(b"Traceback" in log.read_bytes() for log in (folder / "logs").glob("*.log")):
+        error.add_note(f"the traceback is in {name / 'logs'}")
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _newest(folder: Path) -> int:
+    """The number of the newest checkpoint, which is that of its update; 0 before anything was learnt."""
+    return max((saved.number for saved in Checkpoints(folder / "checkpoints").saved()), default=0)
+
+
+def _files(folder: Path) -> dict[Path, bytes]:
+    """What a resumed run writes anew at once."""
+    return {path: path.read_bytes() for path in (folder / CONFIG, folder / RESULT) if path.exists()}
 
 
 def _result(experiment: Experiment, folder: Path, outcome: Outcome) -> dict[str, Any]:

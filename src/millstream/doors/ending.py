@@ -45,9 +45,7 @@ def summary(run: Run, experiment: Experiment) -> None:
         for label, key in (("run", "folder"), ("plot", "plot"), ("video", "video"))
         if result[key]
     ]
-    saying.pairs(rows)
-    saying.heading("")
-    saying.pairs(_next(result, name))
+    saying.lines([*rows, ("", ""), *_next(result, name)])
 
 
 def verdict(result: Mapping[str, Any], target: float | None) -> tuple[bool | None, str]:
@@ -77,11 +75,11 @@ def judgement(evaluation: Mapping[str, Any] | None, stochastic: bool = False) ->
 
 
 def _next(result: Mapping[str, Any], name: str) -> list[tuple[str, str]]:
-    rows = [(f"mill show {name}", "numbers and events")]
+    rows = [("numbers", f"mill show {name}")]
     if not result["video"]:
-        rows.append((f"mill record {name}", "a video of the policy"))
+        rows.append(("film it", f"mill record {name}"))
     more = {"target": " --target none", "steps": f" --total-steps {2 * max(1, result['steps'])}"}.get(
         result["stopped_by"], ""
     )
-    rows.append((f"mill resume {name}{more}", "train on"))
+    rows.append(("train on", f"mill resume {name}{more}"))
     return rows

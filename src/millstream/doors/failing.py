@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -12,10 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millstream.core import errors
-from millstream.core.errors import MillError, StorageError, WorkerFailed
+from millstream.core.errors import MillError, WorkerFailed
 
 INTERRUPTED, BUG = 130, 1
 """Exit codes of Ctrl-C, and of a fault of ours."""
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 _WORKER = re.compile(r"^\S+ failed: (?P<kind>\w+): (?P<text>.*)$", re.DOTALL)
 
 
@@ -41,12 +43,10 @@ def known(error: Exception) -> Exception:
     """The same as an error of ours where that can be: a failed worker as its cause, a full disk by its name."""
     if isinstance(error, WorkerFailed):
         return cause(error)
-    if isinstance(error, OSError) and error.filename is not None:
+    if isinstance(error, OSError) and error.errno in _DISK:
         from millstream.core.files import storage_error
 
-        return storage_error(error, Path(os.fsdecode(error.filename)))
-    if isinstance(error, OSError) and error.errno is not None:
-        return StorageError(f"the system refused: {error.strerror or error}")
+        return storage_error(error, Path(os.fsdecode(error.filename or "a file")))
     return error
 
 

@@ -85,7 +85,7 @@ def _worth_it(folder: Path, experiment: Any, changes: Mapping[str, Any]) -> None
             f"{folder.name} has trained {trained:,} of {experiment.total_steps:,} steps; "
             f"for more: mill resume {name} --total-steps {2 * trained}"
         )
-    if result.get("stopped_by") == "target" and "target" not in changes:
+    if result.get("stopped_by") == "target" and experiment.target is not None and "target" not in changes:
         raise RunError(
             f"{folder.name} has reached its target {experiment.target:g}; for more: mill resume {name} --target none"
         )

@@ -57,7 +57,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence
         )
     for row in rows:
         made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
-    console().print(made)
+    _print(made)
 
 
 def pairs(rows: Iterable[tuple[str, Any]], indent: int = 2) -> None:
@@ -70,7 +70,16 @@ def pairs(rows: Iterable[tuple[str, Any]], indent: int = 2) -> None:
     grid.add_column(overflow="fold")
     for label, value in rows:
         grid.add_row(" " * indent + label, value if isinstance(value, Text) else Text(str(value)))
-    console().print(grid)
+    _print(grid)
+
+
+def lines(rows: Sequence[tuple[str, str]], indent: int = 2) -> None:
+    """The same, each in one line however long it is: a command or a path should stay whole for whoever copies it."""
+    from rich.text import Text
+
+    page, width = console(), max(len(label) for label, _ in rows)
+    for label, value in rows:
+        page.print(Text.assemble((f"{'':{indent}}{label:<{width}}  " if label else "", "dim"), value), soft_wrap=True)
 
 
 def heading(text: str, style: str = "bold") -> None:
@@ -78,3 +87,15 @@ def heading(text: str, style: str = "bold") -> None:
     from rich.text import Text
 
     console().print(Text(text, style=style))
+
+
+def _print(drawn: Any) -> None:
+    """Rows are filled with blanks for the colours of a terminal; elsewhere they would only be in the way."""
+    page = console()
+    if page.is_terminal:
+        page.print(drawn)
+        return
+    with page.capture() as capture:
+        page.print(drawn)
+    for line in capture.get().splitlines():
+        print(line.rstrip())

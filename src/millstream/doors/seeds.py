@@ -79,7 +79,7 @@ def _show(view: Mapping[str, Any], experiment: Experiment, plot: Path) -> None:
     if target is not None:
         average = f", after {view['steps_to_target']:,.0f} steps on average" if view["reached"] else ""
         rows.append(("target", f"{target:g} reached by {view['reached']} of {len(view['rows'])} seeds{average}"))
-    saying.pairs([*rows, ("plot", shown(plot))])
+    saying.lines([*rows, ("plot", shown(plot))])
 
 
 def _row(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -255,6 +255,8 @@ class Progress:
         self._lengths.extend(snapshot["lengths"])
         for mean in snapshot["curve"]:
             self.curve.add(mean)
+        if self.target is None or not (self.settled and self._mean() >= self.target):
+            self.target_reached = None  # it was another target that had been reached
 
 
 _KEPT = (
