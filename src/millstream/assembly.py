@@ -113,6 +113,11 @@ def make_agent(config: Experiment, spec: EnvSpec) -> Agent[Any]:
 # --- flow ------------------------------------------------------------------------------------------------------------
 
 
+def evaluates(config: Experiment) -> bool:
+    """Whether policies are judged while training."""
+    return config.evaluation.every > 0 and config.evaluation.episodes > 0
+
+
 def rollouts_per_update(config: Experiment) -> int:
     """One from each actor unless said otherwise."""
     return config.learner.rollouts or max(1, config.actor.count)
@@ -328,5 +333,11 @@ def record(config: Experiment, folder: Path, out: str | Path | None, seed: int, 
 def check(config: Experiment) -> None:
     """What can be said at once: names that exist, hyper-parameters in their bounds."""
     hyper_of(config)
-    if config.topology == "processes" and config.actor.count < 1:
+    if config.actor.count < 1:
         raise ConfigError("actor.count should be at least 1 to train")
+    if config.topology == "inline" and config.learner.rollouts % config.actor.count:
+        # otherwise rollouts wait, or are half made, when a checkpoint is taken, and a resumed run would lack them
+        raise ConfigError(
+            f"learner.rollouts should be a multiple of actor.count ({config.actor.count}) in the inline topology, "
+            f"got {config.learner.rollouts}"
+        )

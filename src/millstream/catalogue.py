@@ -12,12 +12,12 @@ from millstream.envs import check, registry
 
 
 def environments(containing: str = "") -> list[dict[str, str]]:
-    """Known environments whose name or description holds the text: `id`, `about`, `extra` that it needs."""
+    """Known environments whose name, description or extra holds the text: `id`, `about`, `extra` that it needs."""
     wanted = containing.lower()
     return [
         {"id": id, "about": about, "extra": extra}
         for id, about, extra in registry.names()
-        if wanted in id.lower() or wanted in about.lower()
+        if any(wanted in text.lower() for text in (id, about, extra))
     ]
 
 

@@ -217,9 +217,9 @@ class _Policy:
     def _remember(self, encoded: str) -> str:
         graph, width = self.graph, self.network.memory
         h, c = (graph.take(name, "float32", (width,)) for name in ("lstm_h", "lstm_c"))
-        gates = graph("Gemm", encoded, self._weight("lstm.input.weight"), self._weight("lstm.bias"))
-        gates = graph("Add", gates, graph("MatMul", h, self._weight("lstm.memory.weight")))
-        take, keep, show, news = graph.several("Split", 4, gates, axis=1)
+        gates = graph("Gemm", encoded, self._weight("lstm.input.weight"), self._weight("lstm.bias"), transB=1)
+        gates = graph("Gemm", h, self._weight("lstm.memory.weight"), gates, transB=1)
+        take, keep, news, show = graph.several("Split", 4, gates, axis=1)
         kept = graph("Mul", graph("Sigmoid", keep), c)
         c = graph("Add", kept, graph("Mul", graph("Sigmoid", take), graph("Tanh", news)))
         h = graph("Mul", graph("Sigmoid", show), graph("Tanh", c))
@@ -258,7 +258,9 @@ class _Policy:
         if isinstance(action, Box):
             graph.give("mean", policy, ("batch", action.width))
             graph.give("log_std", self._weight("log_std"), (action.width,))
-            graph.give("action", graph.shaped(policy, -1, *action.shape), ("batch", *action.shape))
+            low, high = (graph.constant(edge) for edge in action.bounds())
+            within = graph("Min", graph("Max", graph.shaped(policy, -1, *action.shape), low), high)
+            graph.give("action", within, ("batch", *action.shape))
             return
         graph.give("logits", policy, ("batch", action.width))
         if self.spec.masked:
@@ -272,9 +274,9 @@ class _Policy:
         graph.give("action", graph("Concat", *best, axis=1), ("batch", len(best)), "int64")
 
     def _weight(self, name: str) -> str:
-        return self.graph.tensor(name, self.named[name])
+        return self.graph.tensor(_input(name), self.named[name])
 
 
 def _input(name: str) -> str:
-    """An observation's name, unless an output bears it already."""
+    """The name of an observation or a weight, unless an output bears it already."""
     return f"{name}_in" if name in _OUTPUTS else name

@@ -107,7 +107,7 @@ class Root:
             self.resumed_at = self._saved_steps()
             self.first_epoch = self._first_epoch()
             self.intent = Intent(
-                Desired(actors=self.config.actor.count, evaluator=int(self.config.evaluation.every > 0))
+                Desired(actors=self.config.actor.count, evaluator=int(assembly.evaluates(self.config)))
             )
             self.progress = Progress(
                 started_at=self.started_at,
@@ -137,7 +137,7 @@ class Root:
         companions |= {f"actor-{index}": actor for index, actor in enumerate(actors)}
         work = [*actors, *assembly.build("learner", 0, self.config, wiring)]
         learner: Any = work[-1]
-        if self.config.evaluation.every:
+        if assembly.evaluates(self.config):
             work += assembly.build("evaluator", 0, self.config, wiring)
         with self._open(recorder, wiring.bus, lambda: []) as always:
             try:
@@ -186,8 +186,9 @@ class Root:
                 host.close()
         finally:
             host.close()
-            for held in (*rings, policies):
-                held.close()
+            for ring in rings:
+                ring.close()
+            policies.close()
         return Outcome(self.progress, self.intent.desired.reason or "steps")
 
     @contextmanager
@@ -222,7 +223,7 @@ class Root:
         if tracking.mlflow:
             from millstream.telemetry.tracking import MlflowSink
 
-            sinks.append(MlflowSink("millstream", self.folder.name, settings))
+            sinks.append(MlflowSink("millstream", self.folder.name, settings=settings))
         return sinks
 
     # --- ending ------------------------------------------------------------------------------------------------------

@@ -39,12 +39,12 @@ class Run:
     @property
     def train_return(self) -> float | None:
         """The mean of the last 100 training episodes."""
-        return self.result["train_return"]  # type: ignore[no-any-return]
+        return self.result["train_return"]
 
     @property
     def evaluation(self) -> Mapping[str, float] | None:
         """Episodes, mean, IQM and interval of the final evaluation."""
-        return self.result["evaluation"]  # type: ignore[no-any-return]
+        return self.result["evaluation"]
 
 
 def train(
@@ -197,8 +197,11 @@ def evaluate(
         raise ConfigError(f"an evaluation needs at least one episode, got {episodes}")
     wanted = experiment.evaluation.stochastic if stochastic is None else stochastic
     evaluation = assembly.evaluation(experiment, Path(run), episodes, seed, wanted, name)
-    while not evaluation.done:
-        evaluation.step()
+    try:
+        while not evaluation.done:
+            evaluation.step()
+    finally:
+        evaluation.env.close()
     return asdict(evaluation.summary())
 
 

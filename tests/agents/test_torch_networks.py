@@ -157,8 +157,13 @@ def lstm_case():
     return network, moved(network), x, first, carry
 
 
-def test_a_sequence_gives_what_its_steps_give_one_by_one_and_forgets_where_an_episode_opens():
+@pytest.mark.parametrize("resets", ["some", "none", "all", "at the start", "at the end"])
+def test_a_sequence_gives_what_its_steps_give_one_by_one_and_forgets_where_an_episode_opens(resets):
     network, weights, x, first, carry = lstm_case()
+    if resets != "some":
+        first[...] = resets == "all"
+        first[:, 0] |= resets == "at the start"
+        first[1:, -1] |= resets == "at the end"
     inputs = {"vector": torch.as_tensor(x)}
     before = {name: torch.as_tensor(array) for name, array in carry.items()}
     outputs, _ = network.forward(weights, inputs, before, torch.as_tensor(first))
@@ -185,7 +190,7 @@ def test_gradients_flow_back_through_time_but_not_into_the_episode_before():
         first = torch.zeros(3, 6, dtype=torch.bool)
         first[:, 3] = resets
         steps = torch.as_tensor(x).requires_grad_()
-        outputs, _ = network.recall(network.names(weights), {"vector": steps}, None, first)
+        outputs = network.reread(network.names(weights), {"vector": steps}, None, first)
         outputs["value"].reshape(3, 6)[:, 3:].sum().backward()
         assert bool(steps.grad[:, :3].abs().max() > 0) is flows
         assert steps.grad[:, 3:].abs().max() > 0
@@ -195,18 +200,17 @@ def test_the_lstm_is_the_one_of_torch():
     network, weights, x, _, carry = lstm_case()
     named = network.names(weights)
     reference = torch.nn.LSTM(3, 5, batch_first=True)
-    order = torch.cat([torch.arange(5) + 5 * gate for gate in (0, 1, 3, 2)])  # ours: in, forget, out, new
     with torch.no_grad():
-        reference.weight_ih_l0.copy_(named["lstm.input.weight"].T[order])
-        reference.weight_hh_l0.copy_(named["lstm.memory.weight"].T[order])
-        reference.bias_ih_l0.copy_(named["lstm.bias"][order])
+        reference.weight_ih_l0.copy_(named["lstm.input.weight"])
+        reference.weight_hh_l0.copy_(named["lstm.memory.weight"])
+        reference.bias_ih_l0.copy_(named["lstm.bias"])
         reference.bias_hh_l0.zero_()
         state = tuple(torch.as_tensor(carry[name])[None] for name in ("lstm_h", "lstm_c"))
         _, (h, c) = reference(torch.as_tensor(x), state)
-    before = {name: torch.as_tensor(array) for name, array in carry.items()}
-    _, found = network.recall(named, {"vector": torch.as_tensor(x)}, before, None)
-    assert torch.allclose(found["lstm_h"], h[0], atol=1e-6)
-    assert torch.allclose(found["lstm_c"], c[0], atol=1e-6)
+    for t in range(x.shape[1]):
+        _, carry = network.act(weights, {"vector": x[:, t]}, carry, np.zeros(3, bool))
+    assert np.allclose(carry["lstm_h"], h[0], atol=1e-6)
+    assert np.allclose(carry["lstm_c"], c[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("memory", [0, 5])
@@ -222,7 +226,7 @@ def test_fresh_weights_come_from_the_generator_alone(memory):
     assert torch.allclose(conv @ conv.T, 2 * torch.eye(len(conv)), atol=1e-4)
     assert torch.allclose(named["policy.weight"].norm(dim=0), torch.tensor(0.01))
     if memory:
-        gate = named["lstm.memory.weight"][:, :5]
+        gate = named["lstm.memory.weight"][:5]
         assert torch.allclose(gate @ gate.T, torch.eye(5), atol=1e-5)
         assert named["lstm.bias"].tolist() == [0] * 5 + [1] * 5 + [0] * 10
 

@@ -38,12 +38,23 @@ def outputs_of(agent, flat, minibatch, sequences):
     inputs = {name[3:]: array for name, array in minibatch.items() if name.startswith("in/")}
     if network.recurrent:
         carry = {name[6:]: array for name, array in minibatch.items() if name.startswith("carry/")}
-        return network.recall(network.names(flat), inputs, carry, minibatch["first"])[0]
+        return steps_one_by_one(network, network.names(flat), inputs, carry, minibatch["first"])
     if sequences:
         inputs = {name: array.flatten(0, 1) for name, array in inputs.items()}
     if hasattr(network, "compute"):
         return network.compute(network.names(flat), inputs)
     return mlp_outputs(network, flat, inputs["vector"])
+
+
+def steps_one_by_one(network, named, inputs, carry, first):
+    """A recurrent network as its actor runs it; rows slot by slot."""
+    found = []
+    for t in range(first.shape[1]):
+        carry = {name: array * (~first[:, t, None]) for name, array in carry.items()}
+        outputs, carry = network.recall(named, {name: array[:, t] for name, array in inputs.items()}, carry)
+        found.append(outputs)
+    rows = {name: torch.stack([each[name] for each in found], 1).flatten(0, 1) for name in ("policy", "value")}
+    return rows | {"log_std": named["log_std"]} if "log_std" in named else rows
 
 
 def distribution(space, outputs, mask):

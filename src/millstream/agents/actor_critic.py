@@ -21,6 +21,10 @@ from millstream.core.settings import setting
 from millstream.core.spec import EnvSpec
 
 
+ADOPTED = 10_000.0
+"""How many observations the statistics of an adopted policy stand for: enough to hold, few enough to move."""
+
+
 @dataclass(frozen=True)
 class ActorCriticHyper:
     """Hyper-parameters of every algorithm with a policy and a value."""
@@ -89,6 +93,11 @@ class ActorCritic:
         if tuple(weights.shape) != tuple(state.weights.shape):
             raise CheckpointError(f"its network has {weights.shape[0]} weights, this one {state.weights.shape[0]}")
         state.weights[...] = self.network.place(weights)
+        for name, moments in state.observations.items():
+            if f"mean/{name}" in params.tensors:
+                moments.mean = params.tensors[f"mean/{name}"].astype(np.float64)
+                moments.variance = params.tensors[f"scale/{name}"].astype(np.float64) ** -2
+                moments.count = ADOPTED
         return state
 
     def policy(self, state: Learnt, hyper: Any) -> Params:

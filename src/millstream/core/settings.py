@@ -222,7 +222,10 @@ def _boolean(value: Any) -> bool:
 def _whole(value: Any) -> int:
     if isinstance(value, bool):
         raise TypeError(value)
-    number = float(value.replace("_", "")) if isinstance(value, str) else value
+    number = value
+    if isinstance(value, str):
+        digits = value.strip().lstrip("+-").replace("_", "").isdecimal()
+        number = int(value) if digits else float(value)
     if not isinstance(number, int | float) or number != int(number):
         raise ValueError(value)
     return int(number)

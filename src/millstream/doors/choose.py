@@ -78,10 +78,11 @@ def algos(options: Namespace) -> int:
         return 0
     saying.heading(f"{one['name']}: {one['about']}")
     rows = [
-        (each["name"], _value(each["default"]), each["meaning"], each["bounds"], _live(each)) for each in one["hyper"]
+        (each["name"], _value(each["default"]), each["meaning"], _short(each["bounds"]), each["applies"])
+        for each in one["hyper"]
     ]
-    saying.table(("name", "default", "meaning", "bounds", "live"), rows, fold="meaning")
-    saying.heading("Set them with --set NAME=VALUE. Those marked live could change while a run is under way.", "dim")
+    saying.table(("name", "default", "meaning", "bounds", "applies"), rows, fold="meaning")
+    saying.heading("Set them with --set NAME=VALUE. `restart`: only a new run takes another value.", "dim")
     return 0
 
 
@@ -110,8 +111,11 @@ def _flat(settings: Any, path: str = "") -> list[str]:
     return found
 
 
-def _live(hyper: Any) -> str:
-    return "yes" if hyper["applies"] != "restart" else ""
+def _short(bounds: str) -> str:
+    """`at least 0 and at most 1` in signs, which leave room for the meaning."""
+    for words, sign in (("at least", "≥"), ("at most", "≤"), ("above", ">"), (" and", ",")):
+        bounds = bounds.replace(words, sign)
+    return bounds
 
 
 def _value(value: Any) -> str:

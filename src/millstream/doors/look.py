@@ -15,7 +15,7 @@ from millstream.doors.steer import state_of
 from millstream.telemetry import views
 from millstream.telemetry.words import brief, duration, number, sparkline
 
-_STYLES = {"running": saying.GOOD, "paused": "#E69F00", "finished": "", "unfinished": "dim", "damaged": saying.BAD}
+_STYLES = {"running": saying.GOOD, "paused": "#E69F00", "finished": "", "cut off": "dim", "damaged": saying.BAD}
 
 
 def configure(parser: ArgumentParser, name: str) -> None:
@@ -45,7 +45,7 @@ def runs(options: Namespace) -> int:
     if not found:
         print(f"There are no runs in {options.folder} yet. `mill train` makes one.")
         return 0
-    columns = ("run", "state", "steps", "return", "evaluation", "steps/s")
+    columns = ("run", "state", "steps", "return", "judged", "steps/s")
     saying.table(columns, [_line(run) for run in found], right=columns[2:], fold="run")
     return 0
 
@@ -65,7 +65,7 @@ def _line(run: Mapping[str, Any]) -> tuple[Any, ...]:
 def _state(run: Mapping[str, Any]) -> str:
     if "damaged" in run:
         return "damaged"
-    return state_of(Path(run["folder"])) or ("finished" if run["finished"] else "unfinished")
+    return state_of(Path(run["folder"])) or ("finished" if run["finished"] else "cut off")
 
 
 # --- show ------------------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
+    made = Table(box=box.SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for name in columns:
         made.add_column(
             name,

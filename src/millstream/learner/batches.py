@@ -26,6 +26,11 @@ def rows_of_a_minibatch(batch: Batch, steps: int, sequences: bool) -> int:
     return max(1, min(steps // length, row_count(batch)))
 
 
+def step_count(batch: Batch, rows: np.ndarray) -> int:
+    """How many steps of these rows count: the weight of a shard in the mean of its minibatch."""
+    return int(batch["valid"][rows].sum()) if "valid" in batch else len(rows)
+
+
 def minibatches(batch: Batch, size: int, epochs: int, rng: Generator) -> Iterator[np.ndarray]:
     """Row numbers, each row once an epoch. A remainder joins the last minibatch: nothing is left out."""
     total = row_count(batch)

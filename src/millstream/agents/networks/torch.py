@@ -65,8 +65,8 @@ class TorchNetwork:
         for name, picture in self.pictures.items():
             self.shapes |= {f"{name}.{part}": shape for part, shape in picture.shapes().items()}
         if memory:
-            self.shapes["lstm.input.weight"] = (width, 4 * memory)
-            self.shapes["lstm.memory.weight"] = (memory, 4 * memory)
+            self.shapes["lstm.input.weight"] = (4 * memory, width)  # the gates in torch's order: in, forget, new, out
+            self.shapes["lstm.memory.weight"] = (4 * memory, memory)
             self.shapes["lstm.bias"] = (4 * memory,)
         self.shapes |= tower_shapes(memory or width, outputs, spread, hidden, self.towers)
         self._sizes = [math.prod(shape) for shape in self.shapes.values()]
@@ -116,9 +116,9 @@ class TorchNetwork:
             placed = {name: self.place(array) for name, array in inputs.items()}
             if not self.recurrent:
                 return _plain(self.compute(self._named(weights), placed)), {}
-            placed = {name: array[:, None] for name, array in placed.items()}
-            before = {name: self.place(carry[name]) for name in ("lstm_h", "lstm_c")}
-            outputs, after = self.recall(self._named(weights), placed, before, self.place(first)[:, None])
+            kept = (~self.place(first))[:, None]
+            before = {name: self.place(carry[name]) * kept for name in ("lstm_h", "lstm_c")}
+            outputs, after = self.recall(self._named(weights), placed, before)
             return _plain(outputs), _plain(after)
 
     def forward(
@@ -128,7 +128,7 @@ class TorchNetwork:
         leaves = {name: view.detach().requires_grad_() for name, view in self.names(weights.detach()).items()}
         with torch.enable_grad():
             if self.recurrent:
-                outputs, _ = self.recall(leaves, inputs, carry, first)
+                outputs = self.reread(leaves, inputs, carry, first)
             else:
                 outputs = self.compute(leaves, inputs)
         return {name: output.detach() for name, output in outputs.items()}, (outputs, leaves)
@@ -153,25 +153,43 @@ class TorchNetwork:
         return self._decide(named, self._encode(named, inputs))
 
     def recall(
-        self, named: Mapping[str, Any], inputs: Mapping[str, Any], carry: Carry | None, first: Array | None
+        self, named: Mapping[str, Any], inputs: Mapping[str, Any], carry: Carry
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Outputs for sequences [B, T, ...], slot by slot, and the memory that is left."""
+        """Outputs for one step of all slots [B, ...], and the memory after it."""
+        x = self._encode(named, inputs)
+        gates = functional.linear(x, named["lstm.input.weight"], named["lstm.bias"])
+        gates = torch.addmm(gates, carry["lstm_h"], named["lstm.memory.weight"].T)
+        take, keep, news, show = gates.chunk(4, dim=-1)
+        c = torch.sigmoid(keep) * carry["lstm_c"] + torch.sigmoid(take) * torch.tanh(news)
+        h = torch.sigmoid(show) * torch.tanh(c)
+        return self._decide(named, h), {"lstm_h": h, "lstm_c": c}
+
+    def reread(
+        self, named: Mapping[str, Any], inputs: Mapping[str, Any], carry: Carry | None, first: Array | None
+    ) -> dict[str, Any]:
+        """Outputs for sequences [B, T, ...], slot by slot, with the memory that their steps had.
+
+        Sequences are cut where episodes open; the pieces lie side by side, so that the kernel of torch, which
+        knows no resets, reads all of them at once. What pads the shorter ones is read and not used.
+        """
         slots, steps = next(iter(inputs.values())).shape[:2]
-        rows = {name: array.flatten(0, 1) for name, array in inputs.items()}
-        # all that does not wait for the step before is computed for the whole sequence at once
-        gates = functional.linear(self._encode(named, rows), named["lstm.input.weight"].T, named["lstm.bias"])
-        carry = carry or {name: gates.new_zeros(slots, self.memory) for name in ("lstm_h", "lstm_c")}
-        h, c = carry["lstm_h"], carry["lstm_c"]
-        kept = None if first is None else (~first).to(gates.dtype)[..., None]
-        seen = []
-        for t, gate in enumerate(gates.reshape(slots, steps, -1).unbind(1)):
-            if kept is not None:
-                h, c = h * kept[:, t], c * kept[:, t]
-            take, keep, show, news = torch.addmm(gate, h, named["lstm.memory.weight"]).chunk(4, dim=-1)
-            c = torch.sigmoid(keep) * c + torch.sigmoid(take) * torch.tanh(news)
-            h = torch.sigmoid(show) * torch.tanh(c)
-            seen.append(h)
-        return self._decide(named, torch.stack(seen, 1).flatten(0, 1)), {"lstm_h": h, "lstm_c": c}
+        x = self._encode(named, {name: array.flatten(0, 1) for name, array in inputs.items()})
+        first = torch.zeros(slots, steps, dtype=torch.bool, device=x.device) if first is None else first
+        opens = first.clone()
+        opens[:, 0] = True
+        piece = torch.cumsum(opens.flatten(), 0) - 1  # [B * T] which piece a row lies in, and where in it
+        rows = torch.arange(slots * steps, device=x.device)
+        place = rows - rows[opens.flatten()][piece]
+        pieces, longest = int(piece[-1]) + 1, int(place.max()) + 1
+        state = x.new_zeros(2, pieces, self.memory)
+        if carry:
+            kept = (~first[:, :1]).to(x.dtype)
+            state[:, piece[::steps]] = torch.stack([carry["lstm_h"] * kept, carry["lstm_c"] * kept])
+        bias = named["lstm.bias"]
+        weights = [named["lstm.input.weight"], named["lstm.memory.weight"], bias, torch.zeros_like(bias)]
+        padded = x.new_zeros(pieces, longest, x.shape[-1]).index_put((piece, place), x)
+        seen, _, _ = torch.lstm(padded, (state[:1], state[1:]), weights, True, 1, 0.0, True, False, True)
+        return self._decide(named, seen[piece, place])
 
     def _encode(self, named: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
         """Images become numbers [N, features], numbers stay as they are; side by side."""
@@ -200,7 +218,7 @@ class TorchNetwork:
 
     def _open_memory(self, name: str, view: np.ndarray, gain: float, rng: Generator) -> None:
         """Each gate by itself; it remembers until it learns to forget (Jozefowicz et al. 2015)."""
-        for index, gate in enumerate(np.split(view, 4, axis=-1)):
+        for index, gate in enumerate(np.split(view, 4)):
             gate[...] = orthogonal(gate.shape, gain, rng) if gate.ndim == 2 else float(index == 1)
 
     def _named(self, weights: Array) -> dict[str, Any]:
@@ -232,7 +250,10 @@ class Module(torch.nn.Module):
         named = dict(self.named_parameters())
         if not self.network.recurrent:
             return self.network.compute(named, inputs), {}
-        return self.network.recall(named, {name: array[:, None] for name, array in inputs.items()}, carry, None)
+        if carry is None:
+            slots = len(next(iter(inputs.values())))
+            carry = {name: named["lstm.bias"].new_zeros(slots, self.network.memory) for name in ("lstm_h", "lstm_c")}
+        return self.network.recall(named, inputs, carry)
 
 
 def _plain(tensors: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -1,0 +1,91 @@
+"""The pictures of these pages, each from a real run: `python docs/pictures.py [panel|film|ppo|impala]`.
+
+They are written to `docs/images`; the runs themselves go to a temporary folder.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from millstream import assembly, training
+from millstream.core.ports import Clock
+from millstream.core.topics import Report
+from millstream.doors.display import export_svg
+from millstream.telemetry.plots import plot_runs
+from millstream.telemetry.progress import Progress
+from millstream.telemetry.store import STORE
+
+IMAGES = Path(__file__).parent / "images"
+COMMAND = "mill train CartPole-v1"
+
+
+class Photographer:
+    """A watcher that draws the live panel the moment the return passes 400."""
+
+    def __init__(self, progress: Progress, clock: Clock) -> None:
+        self.progress, self.clock, self.done = progress, clock, False
+
+    def write(self, report: Report) -> None:
+        """All is read from the progress."""
+
+    def step(self) -> int:
+        """Take the picture once."""
+        if not self.done and (self.progress.train_return or 0) > 400:
+            self.done = True
+            path = IMAGES / "panel.svg"
+            title = "CartPole-v1 · ppo · processes · seed 1"
+            export_svg(path, self.progress, title, width=92, now=self.clock.now(), command=COMMAND)
+            path.write_text(_self_contained(path.read_text()))
+        return 0
+
+    def close(self) -> None:
+        """The picture is on disk."""
+
+
+def panel(folder: str) -> None:
+    """The live panel of `mill train CartPole-v1`."""
+    training.start(_experiment(folder), watch=[Photographer])
+
+
+def film(folder: str) -> None:
+    """The policy of such a run, playing: every fourth frame of its first six seconds."""
+    from PIL import Image
+
+    run = training.start(_experiment(folder))
+    whole = Image.open(training.record(run.folder, run.folder / "film.gif"))
+    frames = []
+    for index in range(0, min(whole.n_frames, 300), 4):
+        whole.seek(index)
+        frames.append(whole.convert("RGB").resize((300, 200)).quantize(32))
+    frames[0].save(IMAGES / "cartpole.gif", save_all=True, append_images=frames[1:], duration=80, loop=0, optimize=True)
+
+
+def curve(folder: str, algo: str) -> None:
+    """Five seeds of an algorithm on CartPole-v1, all of their steps."""
+    steps = {"ppo": 200_000, "impala": 600_000}[algo]
+    runs = [
+        training.start(_experiment(folder, algo=algo, seed=seed, target=None, total_steps=steps))
+        for seed in range(1, 6)
+    ]
+    stores: list[Path | str] = [run.folder / STORE for run in runs]
+    plot_runs([(algo, stores)], IMAGES / f"{algo}.png", f"{algo} on CartPole-v1, 5 seeds", 475.0)
+
+
+def _experiment(folder: str, **changes: Any) -> Any:
+    return assembly.experiment(None, {"env.id": "CartPole-v1", "folder": folder, **changes})
+
+
+def _self_contained(svg: str) -> str:
+    """Without the web fonts that rich names: a picture should ask nothing of the network."""
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
+    return svg.replace("font-family: Fira Code, monospace", "font-family: monospace")
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or ("panel", "film", "ppo", "impala"):
+        with TemporaryDirectory() as place:
+            {"panel": panel, "film": film}[name](place) if name in ("panel", "film") else curve(place, name)
