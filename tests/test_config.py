@@ -80,7 +80,9 @@ def test_arguments_and_hyper_parameters_merge_key_by_key(tmp_path: Path) -> None
     assert found.env.args == {"size": 9, "vision": 2} and found.hyper == {"learning_rate": 5e-4, "clip": 0.1}
 
 
-@pytest.mark.parametrize(("name", "text"), [("e.toml", TOML), ("e.json", json.dumps(TREE)), ("e.yaml", YAML), ("e.yml", YAML)])
+@pytest.mark.parametrize(
+    ("name", "text"), [("e.toml", TOML), ("e.json", json.dumps(TREE)), ("e.yaml", YAML), ("e.yml", YAML)]
+)
 def test_a_file_says_the_same_in_each_of_the_three_languages(tmp_path: Path, name: str, text: str) -> None:
     assert load(write(tmp_path, name, text)) == from_plain(TREE)
 
@@ -122,14 +124,20 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
 
 
 def test_errors_of_all_tables_come_together(tmp_path: Path) -> None:
-    words = said(None, {"actor.count": 99, "actor.envs": "x", "network.hidden": "a", "seed": -1, "tpology": 1, "env.idd": 1})
+    words = said(
+        None, {"actor.count": 99, "actor.envs": "x", "network.hidden": "a", "seed": -1, "tpology": 1, "env.idd": 1}
+    )
     for part in ("actor.count should be at least 0 and at most 16, got 99", "actor.envs should be", "network.hidden should be",
                  "seed should be at least 0", "env.idd"):  # fmt: skip
         assert part in words
 
 
 def test_a_bare_name_is_a_hyper_parameter_unless_it_is_a_setting() -> None:
-    assert nest({"actor.count": 2, "clip": 0.1, "seed": 3}) == {"actor": {"count": 2}, "hyper": {"clip": 0.1}, "seed": 3}
+    assert nest({"actor.count": 2, "clip": 0.1, "seed": 3}) == {
+        "actor": {"count": 2},
+        "hyper": {"clip": 0.1},
+        "seed": 3,
+    }
 
 
 def test_dotted_names_and_tables_meet() -> None:
@@ -149,7 +157,14 @@ def test_what_the_user_gave_is_never_changed() -> None:
 
 
 def test_only_our_variables_count() -> None:
-    environ = {"MILL_SEED": "7", "MILL_ACTOR__COUNT": "2", "MILL_TOKEN": "secret", "SEED": "9", "MILLSEED": "3", "MILL_": "1"}
+    environ = {
+        "MILL_SEED": "7",
+        "MILL_ACTOR__COUNT": "2",
+        "MILL_TOKEN": "secret",
+        "SEED": "9",
+        "MILLSEED": "3",
+        "MILL_": "1",
+    }
     found = load(environ=environ)
     assert (found.seed, found.actor.count) == (7, 2) and found == load(None, {"seed": 7, "actor.count": 2})
     assert "actor.cuont" in said(environ={"MILL_ACTOR__CUONT": "2"})

@@ -15,7 +15,19 @@ import millstream
 SOURCE = Path(millstream.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 ROOMS = ("core", "envs", "agents", "actor", "replay", "learner", "parameters", "wires", "hosts", "control", "telemetry")
-DOORS = {"core", "config", "assembly", "training", "running", "playing", "exporting", "catalogue", "control", "telemetry", "doors"}
+DOORS = {
+    "core",
+    "config",
+    "assembly",
+    "training",
+    "running",
+    "playing",
+    "exporting",
+    "catalogue",
+    "control",
+    "telemetry",
+    "doors",
+}
 FENCED = {
     "torch": ("agents/networks/torch.py",),
     "onnx": ("exporting.py",),
@@ -81,7 +93,13 @@ def test_no_bytes_are_ever_run() -> None:
     for path in FILES:
         wrong += [(name_of(path), module) for module in imports(path) if module.split(".")[0] in FORBIDDEN]
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("eval", "exec", "compile", "torch.load", "np.load"):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                "eval",
+                "exec",
+                "compile",
+                "torch.load",
+                "np.load",
+            ):
                 wrong.append((name_of(path), ast.unparse(node)))
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
                 wrong.append((name_of(path), "allow_pickle"))

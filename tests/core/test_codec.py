@@ -45,7 +45,9 @@ def noise(seed: int, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
 def rollouts(draw: Any) -> Rollout:
     steps, slots = draw(st.integers(0, 4)), draw(st.integers(0, 3))
     endings, seed = draw(st.integers(0, 3)), draw(st.integers(0, 2**32))
-    kinds = st.dictionaries(names, st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 3), max_size=2)), max_size=3)
+    kinds = st.dictionaries(
+        names, st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 3), max_size=2)), max_size=3
+    )
 
     def group(lead: tuple[int, ...], shown: dict[str, Any]) -> dict[str, np.ndarray]:
         return {name: noise(seed, dtype, (*lead, *shape)) for name, (dtype, shape) in shown.items()}
@@ -55,7 +57,9 @@ def rollouts(draw: Any) -> Rollout:
         observations=group((steps + 1, slots), shown),
         finals=group((endings,), shown),
         final_at=noise(seed, "int64", (endings, 2)),
-        actions=noise(seed, draw(st.sampled_from(DTYPES)), (steps, slots, *draw(st.lists(st.integers(0, 3), max_size=2)))),
+        actions=noise(
+            seed, draw(st.sampled_from(DTYPES)), (steps, slots, *draw(st.lists(st.integers(0, 3), max_size=2)))
+        ),
         rewards=noise(seed, "float32", (steps, slots)),
         terminated=noise(seed, "bool", (steps, slots)),
         truncated=noise(seed, "bool", (steps, slots)),
@@ -69,11 +73,15 @@ def rollouts(draw: Any) -> Rollout:
 
 def same(one: Rollout, other: Rollout) -> bool:
     mine, theirs = codec.paths(one), codec.paths(other)
-    return one.stamp == other.stamp and mine.keys() == theirs.keys() and all(
-        mine[path].shape == theirs[path].shape
-        and mine[path].dtype == theirs[path].dtype
-        and mine[path].tobytes() == theirs[path].tobytes()
-        for path in mine
+    return (
+        one.stamp == other.stamp
+        and mine.keys() == theirs.keys()
+        and all(
+            mine[path].shape == theirs[path].shape
+            and mine[path].dtype == theirs[path].dtype
+            and mine[path].tobytes() == theirs[path].tobytes()
+            for path in mine
+        )
     )
 
 

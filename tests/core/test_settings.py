@@ -150,7 +150,9 @@ def test_a_name_that_is_no_text_is_unknown_too(key: Any) -> None:
 
 
 def test_all_that_is_wrong_is_said_in_one_error() -> None:
-    said = str(pytest.raises(ConfigError, parse, Whole, {"count": "x", "rate": 2, "part": {"width": 0, "w": 1}, "z": 1}).value)
+    said = str(
+        pytest.raises(ConfigError, parse, Whole, {"count": "x", "rate": 2, "part": {"width": 0, "w": 1}, "z": 1}).value
+    )
     assert all(name in said for name in ("count should", "rate should", "part.width should", "'part.w'", "'z'"))
     assert "\n" not in said
 

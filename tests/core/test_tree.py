@@ -21,8 +21,7 @@ arrays = st.builds(
 plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
 trees = st.recursive(
     arrays | plain,
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.text("ab/.'", max_size=3), inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab/.'", max_size=3), inner, max_size=3),
     max_leaves=12,
 )
 

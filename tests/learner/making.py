@@ -72,7 +72,9 @@ def learner(told: Told, **changes: Any) -> Learner:
     return Learner(**{**settings, **changes})
 
 
-def feed(of: Learner, sequence: int = 0, *, actor: int = 0, number: int | None = None, epoch: int = 0, **how: Any) -> Rollout:
+def feed(
+    of: Learner, sequence: int = 0, *, actor: int = 0, number: int | None = None, epoch: int = 0, **how: Any
+) -> Rollout:
     """Give it a rollout of its own newest policy, or of the one numbered."""
     params = of.agent.policy(of.state, of.hyper)
     made = play(of.agent, params, how.pop("steps", STEPS), how.pop("slots", SLOTS), seed=sequence + 100 * actor, **how)

@@ -65,6 +65,9 @@ def steering() -> dict[str, Command]:
 class Parser(argparse.ArgumentParser):
     """Says what is wrong by raising, so that every error takes the same way out."""
 
+    explained = True
+    """Whether options need their texts, which take a while to find."""
+
     def error(self, message: str) -> NoReturn:
         """One sentence, and where help is."""
         raise ConfigError(f"{message}; see {self.prog} --help")
@@ -94,7 +97,7 @@ def _dispatch(words: list[str]) -> int:
 
         print(f"mill {__version__}")
         return 0
-    parser = parser_for(words[0])
+    parser = parser_for(words[0], explained=bool({"-h", "--help"} & set(words)))
     options, unknown = parser.parse_known_args(words[1:])
     if unknown:
         raise _unknown_option(parser, unknown)
@@ -102,7 +105,7 @@ def _dispatch(words: list[str]) -> int:
     return code
 
 
-def parser_for(name: str) -> Parser:
+def parser_for(name: str, explained: bool = True) -> Parser:
     """The parser of one command; only its own module is imported."""
     command = COMMANDS.get(name) or steering().get(name)
     if command is None:
@@ -113,6 +116,7 @@ def parser_for(name: str) -> Parser:
         epilog=f"example: {command.example}",
         allow_abbrev=False,
     )
+    parser.explained = explained
     module: Any = import_module(f"millstream.doors.{command.module}")
     module.configure(parser, name)
     return parser

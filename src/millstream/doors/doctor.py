@@ -17,8 +17,7 @@ from typing import Literal
 from millstream.doors import saying
 from millstream.doors.finding import add_folder
 
-NEEDED = {"numpy": "numpy", "gymnasium": "gymnasium", "rich": "rich", "matplotlib": "matplotlib", "PIL": "pillow",
-          "tensorboardX": "tensorboardX"}  # fmt: skip
+NEEDED = {"numpy": "numpy", "gymnasium": "gymnasium", "rich": "rich", "matplotlib": "matplotlib", "PIL": "pillow"}
 """Module -> package, of what every installation has."""
 EXTRAS = {
     "torch": ("CNN, LSTM and GPU", "torch", "array_api_compat"),

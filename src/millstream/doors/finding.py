@@ -55,7 +55,7 @@ def newest_first(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*/{_CONFIG}"), key=lambda path: path.stat().st_mtime, reverse=True)
 
 
-def called(run: Path, folder: str | Path = "runs") -> str:
+def called(run: Path) -> str:
     """How a person calls a run in the next command: by its name where that is enough, otherwise by its path."""
     here = Path(os.environ.get("MILL_FOLDER", "runs")).resolve()
     return run.name if run.parent == here else shown(run)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from millstream.core.errors import ConfigError
@@ -60,7 +60,7 @@ FOLDER = (Flag("folder", ("--folder",), "PATH"),)
 def add_flags(parser: argparse.ArgumentParser, title: str, flags: Sequence[Flag]) -> argparse._ArgumentGroup:
     """A group of options, each with the text of its setting."""
     group = parser.add_argument_group(title)
-    meanings = _meanings()
+    meanings = _meanings() if getattr(parser, "explained", True) else {}
     for flag in flags:
         text = flag.about or meanings.get(flag.setting, "")
         action: dict[str, Any] = (
@@ -110,10 +110,9 @@ def read_pairs(pairs: Sequence[str], option: str) -> dict[str, Any]:
     return found
 
 
+@cache
 def _meanings() -> Mapping[str, str]:
-    """The text beside each setting. Reading it from the source takes a while, so only for those who ask."""
-    if not {"-h", "--help"} & set(sys.argv):
-        return {}
+    """The text beside each setting, read from the source."""
     from millstream.config import Experiment
     from millstream.core.settings import describe
 

@@ -52,7 +52,7 @@ def _finish(runs: Sequence[Run], experiment: Experiment, options: Namespace) -> 
         about = {"env": experiment.env.id, "algo": experiment.algo, "topology": experiment.topology}
         saying.say_json({**about, **view, "runs": [dict(run.result) for run in runs], "plot": str(plot)})
     elif not options.quiet:
-        _show(view, experiment, plot)
+        show(view, experiment, plot)
     return INTERRUPTED if runs[-1].result["stopped_by"] == "interrupted" else 0
 
 
@@ -67,7 +67,8 @@ def _plot(runs: Sequence[Run], experiment: Experiment) -> Path:
     return plot_runs([(experiment.algo, stores)], runs[0].folder.parent / "plots" / name, title, experiment.target)
 
 
-def _show(view: Mapping[str, Any], experiment: Experiment, plot: Path) -> None:
+def show(view: Mapping[str, Any], experiment: Experiment, plot: Path) -> None:
+    """The table of the seeds, and what they amount to."""
     saying.heading("")
     columns = ("seed", "steps", "seconds", "steps/s", "training", "to target", "evaluation")
     saying.table(columns, [_row(row) for row in view["rows"]], right=columns)
