@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from millstream import assembly, config
+from millstream.agents import presets
 from millstream.config import Experiment, from_plain, load, merge, nest, to_plain
 from millstream.core.errors import ConfigError, MillError
 
@@ -114,7 +115,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_a_wrong_file_is_one_line(tmp_path: Path, name: str, text: str | bytes, words: str) -> None:
-    assert words in said(write(tmp_path, name, text), preset=lambda env, algo: {env: algo} and {})
+    assert words in said(write(tmp_path, name, text), preset=presets.preset)
 
 
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
@@ -127,8 +128,8 @@ def test_errors_of_all_tables_come_together(tmp_path: Path) -> None:
     words = said(
         None, {"actor.count": 99, "actor.envs": "x", "network.hidden": "a", "seed": -1, "tpology": 1, "env.idd": 1}
     )
-    for part in ("actor.count should be at least 0 and at most 16, got 99", "actor.envs should be", "network.hidden should be",
-                 "seed should be at least 0", "env.idd"):  # fmt: skip
+    said_of_count = "actor.count should be at least 0 and at most 16, got 99"
+    for part in (said_of_count, "actor.envs should", "network.hidden should", "seed should be at least 0", "env.idd"):
         assert part in words
 
 

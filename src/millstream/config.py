@@ -158,8 +158,9 @@ def load(
     """
     given = merge(read_file(file) if file else {}, nest(_from_environ(environ or {})), nest(overrides or {}))
     env = given.get("env", {})
-    pair = (env.get("id", EnvConfig.id) if isinstance(env, Mapping) else None, given.get("algo", Experiment.algo))
-    tuned = preset(*pair) if all(isinstance(name, str) for name in pair) else {}
+    id = env.get("id", EnvConfig.id) if isinstance(env, Mapping) else None
+    algo = given.get("algo", Experiment.algo)
+    tuned = preset(id, algo) if isinstance(id, str) and isinstance(algo, str) else {}
     return from_plain(merge(tuned, given))
 
 

@@ -23,6 +23,9 @@ from millstream.learner.checkpoint import Checkpoints
 from millstream.running import Callbacks, Outcome, Root, Watch
 from millstream.telemetry.views import CONFIG, RESULT
 
+Tell = Callable[[str], object]
+"""Hears what goes on after training, for people who wait."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -76,13 +79,14 @@ def start(
     started_at: float | None = None,
     watch: Sequence[Watch] = (),
     callbacks: Callbacks | None = None,
+    tell: Tell = lambda text: None,
 ) -> Run:
     """A new run of an experiment, from its folder to its result."""
     started_at = time.time() if started_at is None else started_at
     assembly.check(experiment)
     folder = new_folder(experiment, started_at)
     try:
-        return _run(experiment, folder, started_at, watch, callbacks)
+        return _run(experiment, folder, started_at, watch, callbacks, tell)
     except BaseException as error:
         _tidy(folder, error, Path(experiment.folder) / folder.name)
         raise
@@ -95,6 +99,7 @@ def resume(
     started_at: float | None = None,
     watch: Sequence[Watch] = (),
     callbacks: Callbacks | None = None,
+    tell: Tell = lambda text: None,
 ) -> Run:
     """Go on with a run from its newest whole checkpoint."""
     folder = Path(run)
@@ -103,7 +108,8 @@ def resume(
     assembly.check(experiment)
     saved, before = _newest(folder), _files(folder)
     try:
-        return _run(experiment, folder, time.time() if started_at is None else started_at, watch, callbacks)
+        started_at = time.time() if started_at is None else started_at
+        return _run(experiment, folder, started_at, watch, callbacks, tell)
     except BaseException as error:
         if _newest(folder) == saved or isinstance(error, Fenced):  # nothing came of it: the run is as it was
             for path, body in before.items():
@@ -112,12 +118,17 @@ def resume(
 
 
 def _run(
-    experiment: Experiment, folder: Path, started_at: float, watch: Sequence[Watch], callbacks: Callbacks | None
+    experiment: Experiment,
+    folder: Path,
+    started_at: float,
+    watch: Sequence[Watch],
+    callbacks: Callbacks | None,
+    tell: Tell,
 ) -> Run:
     replace_durably(folder / CONFIG, json.dumps(configuration.to_plain(experiment), indent=1).encode())
     (folder / RESULT).unlink(missing_ok=True)
     outcome = Root(experiment, folder, started_at, watch, callbacks or Callbacks()).run()
-    result = _result(experiment, folder, outcome)
+    result = _result(experiment, folder, outcome, tell)
     replace_durably(folder / RESULT, json.dumps(result, indent=1).encode())
     return Run(folder, result)
 
@@ -146,12 +157,13 @@ def _files(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in (folder / CONFIG, folder / RESULT) if path.exists()}
 
 
-def _result(experiment: Experiment, folder: Path, outcome: Outcome) -> dict[str, Any]:
+def _result(experiment: Experiment, folder: Path, outcome: Outcome, tell: Tell) -> dict[str, Any]:
     """The one object that says how it went."""
     progress = outcome.progress
     judged = {}
     if outcome.reason != "interrupted":
-        judged = judge(experiment, folder)
+        judged = judge(experiment, folder, tell)
+    tell("drawing the plot")
     return {
         "run": folder.name,
         "env": experiment.env.id,
@@ -173,12 +185,14 @@ def _result(experiment: Experiment, folder: Path, outcome: Outcome) -> dict[str,
     }
 
 
-def judge(experiment: Experiment, folder: Path) -> dict[str, Any]:
+def judge(experiment: Experiment, folder: Path, tell: Tell = lambda text: None) -> dict[str, Any]:
     """Evaluate the policy that training ended with, and record it playing when that was asked for."""
     judged: dict[str, Any] = {}
     if experiment.evaluation.episodes:
+        tell(f"evaluating {experiment.evaluation.episodes} episodes")
         judged["evaluation"] = evaluate(folder, episodes=experiment.evaluation.episodes, name="latest")
     if experiment.tracking.video:
+        tell("recording a video")
         judged["video"] = str(record(folder))
     return judged
 

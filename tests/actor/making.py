@@ -127,6 +127,6 @@ def same(one: Rollout, other: Rollout) -> bool:
         if not np.array_equal(getattr(one, name), getattr(other, name)):
             return False
     groups: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = [
-        (one.observations, other.observations), (one.finals, other.finals), (one.carry, other.carry), (one.extras, other.extras)
-    ]  # fmt: skip
+        (getattr(one, group), getattr(other, group)) for group in ("observations", "finals", "carry", "extras")
+    ]
     return all(a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a) for a, b in groups)

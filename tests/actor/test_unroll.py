@@ -201,6 +201,8 @@ def test_what_cannot_be_kept_starts_anew_and_differently_at_each_checkpoint() ->
         found.actor.reopen(number)
         (rollout,) = found.make(1)
         assert rollout.first[0].all() and (rollout.carry["count"] == 0).all()
+        found.make(1)
+        assert {length for _, _, length in found.episodes()} == {10}  # the seven steps before were given up
         return rollout.observations["where"][0].tolist()
 
     assert first(1) == first(1) != first(2)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import struct
@@ -149,7 +150,7 @@ def test_arrays_of_a_layout_never_share_bytes_and_stand_aligned() -> None:
     layout = Layout.of(SPECS["dictionary"], 3, 2, {}, {"value": np.zeros(2, np.float32)})
     taken = sorted((at, at + np.dtype(d).itemsize * math.prod(shape)) for d, shape, at in layout.arrays.values())
     assert taken[0][0] == codec.HEADER_ROOM and all(start % 64 == 0 for start, _ in taken)
-    assert all(end <= start for (_, end), (start, _) in zip(taken, taken[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(taken))
     assert taken[-1][1] <= layout.size
 
 

@@ -14,7 +14,7 @@ from millstream.core.errors import CheckpointError
 from millstream.core.tree import flatten, rebuild, unflatten
 
 arrays = st.builds(
-    lambda shape, dtype: np.arange(int(np.prod(shape)), dtype=dtype).reshape(shape),
+    lambda shape, dtype: np.arange(int(np.prod(shape))).astype(dtype).reshape(shape),
     st.lists(st.integers(0, 3), max_size=3).map(tuple),
     st.sampled_from(["float32", "int64", "bool", "uint8"]),
 )
@@ -76,11 +76,11 @@ class Inner:
 class State:
     weights: np.ndarray
     inner: Inner
-    scalar: Any = np.float32(0)
+    scalar: np.float32
     named: dict[str, Inner] = field(default_factory=dict)
     layers: list[Inner] = field(default_factory=list)
     shape: tuple[int, ...] = (0, 0)
-    pair: Pair = Pair(0, 0)
+    pair: Any = None
     nothing: Any = None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from millstream.agents.ppo import PPOHyper
-from millstream.core.data import Policy, Rollout, Stamp, Version
+from millstream.core.data import NONE, Policy, Rollout, Stamp, Version
 from millstream.learner.learner import Learner
 from millstream.replay.table import Queue
 from millstream.testing import FakeClock
@@ -36,7 +36,7 @@ class Told:
         self.versions.append(policy.version)
         self.policies.publish(policy)
 
-    def latest(self, newer_than: Version = Version(-1, -1)) -> Policy | None:
+    def latest(self, newer_than: Version = NONE) -> Policy | None:
         return self.policies.latest(newer_than)
 
     def release(self, stamp: Stamp) -> None:

@@ -16,6 +16,7 @@ from tests.agents.rollouts import NUMBERS, SPECS, agent_for
 from tests.learner.making import SLOTS, STEPS, Told, feed, learner, one_update
 
 ROLLOUT = STEPS * SLOTS
+OTHER = EnvSpec("other", NUMBERS, Discrete(9))
 
 
 class Companion:
@@ -142,9 +143,9 @@ def test_a_damaged_one_is_told(tmp_path: Path) -> None:
     ("about", "words"),
     [
         ({"algo": "impala"}, "is of ppo on discrete, this experiment is impala on discrete"),
-        ({"env": "other", "spec": EnvSpec("other", NUMBERS, Discrete(9)).to_json()}, "this experiment is ppo on other: action differ"),
+        ({"env": "other", "spec": OTHER.to_json()}, "this experiment is ppo on other: action differ"),
     ],
-)  # fmt: skip
+)
 def test_a_checkpoint_of_another_experiment_is_refused_in_one_line(
     tmp_path: Path, about: dict[str, Any], words: str
 ) -> None:

@@ -20,7 +20,6 @@ from millstream.core.errors import CheckpointError, Diverged
 from millstream.core.settings import setting
 from millstream.core.spec import EnvSpec
 
-
 ADOPTED = 10_000.0
 """How many observations the statistics of an adopted policy stand for: enough to hold, few enough to move."""
 

@@ -37,13 +37,14 @@ def resume(options: Namespace) -> int:
         return _unpause(folder, status, changes, options)
     from millstream import config, training
     from millstream.doors.ending import finish
-    from millstream.doors.watching import watchers
+    from millstream.doors.watching import telling, watchers
 
     stored = training.read_config(folder)
     experiment = config.from_plain(config.merge(stored, config.nest(changes)))
     _worth_it(folder, experiment, changes)
     watch = watchers(experiment, options)
-    return finish(training.resume(folder, changes, started_at=process_started_at(), watch=watch), experiment, options)
+    run = training.resume(folder, changes, started_at=process_started_at(), watch=watch, tell=telling(options))
+    return finish(run, experiment, options)
 
 
 def _status(folder: Path) -> Mapping[str, Any] | None:

@@ -27,14 +27,15 @@ def train_seeds(options: Namespace, overrides: Mapping[str, Any]) -> int:
     if options.seeds < 1:
         raise ConfigError(f"--seeds should be at least 1, got {options.seeds}")
     from millstream import assembly, training
-    from millstream.doors.watching import watchers
+    from millstream.doors.watching import telling, watchers
 
     first = assembly.experiment(options.config, overrides, os.environ)
     runs: list[Run] = []
     started_at = process_started_at()
     for seed in range(first.seed, first.seed + options.seeds):
         experiment = assembly.experiment(options.config, {**overrides, "seed": seed}, os.environ)
-        runs.append(training.start(experiment, started_at=started_at, watch=watchers(experiment, options)))
+        watch, tell = watchers(experiment, options), telling(options)
+        runs.append(training.start(experiment, started_at=started_at, watch=watch, tell=tell))
         if options.json_lines:
             saying.say_json({"kind": "result", **runs[-1].result})
         if runs[-1].result["stopped_by"] == "interrupted":

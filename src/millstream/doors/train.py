@@ -44,10 +44,11 @@ def train(options: Namespace) -> int:
         return train_seeds(options, overrides(options))
     from millstream import assembly, training
     from millstream.doors.ending import finish
-    from millstream.doors.watching import watchers
+    from millstream.doors.watching import telling, watchers
 
     experiment = assembly.experiment(options.config, overrides(options), os.environ)
-    run = training.start(experiment, started_at=process_started_at(), watch=watchers(experiment, options))
+    watch, tell = watchers(experiment, options), telling(options)
+    run = training.start(experiment, started_at=process_started_at(), watch=watch, tell=tell)
     return finish(run, experiment, options)
 
 

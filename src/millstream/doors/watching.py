@@ -92,3 +92,14 @@ def _display(out: TextIO, progress: Progress, clock: Clock, title: str) -> Watch
     from rich.console import Console
 
     return display_for(Console(file=out), progress, clock, title)
+
+
+def telling(options: Namespace) -> Callable[[str], None]:
+    """Says on a terminal what goes on after training; programs and files are not told."""
+
+    def tell(text: str) -> None:
+        if sys.stderr.isatty() and not (options.quiet or options.json or options.json_lines):
+            sys.stderr.write(f"{text} ...\n")
+            sys.stderr.flush()
+
+    return tell

@@ -17,6 +17,7 @@ from millstream.core.ports import Env
 from millstream.envs import atari
 from millstream.envs.cartpole import CartPole
 from millstream.envs.envpool import PREFIX, envpool
+from millstream.envs.guarded import guarded
 from millstream.envs.gymnasium import Gymnasium, summary
 from millstream.envs.snake import Snake
 from millstream.envs.vector import vectorise
@@ -154,7 +155,7 @@ def _adopted(id: str, made: Any, slots: int, stack: int | None) -> Env:
         raise EnvError(f"{id} gave a {type(made).__name__}; expected a gymnasium Env, VectorEnv or a millstream Env")
     if made.slots != slots:
         raise EnvError(f"{id} has {made.slots} slots, {slots} were asked for; let its factory take `slots`")
-    return _restacked(made, stack)
+    return guarded(_restacked(made, stack), id)
 
 
 def _restacked(env: Any, stack: int | None) -> Env:

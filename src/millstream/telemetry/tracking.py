@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from millstream.core.errors import MissingPart
+from millstream.core.errors import ConfigError, MissingPart
 from millstream.core.topics import Report
 from millstream.telemetry.scalars import scalars, step_of, with_twins
 
@@ -62,11 +62,17 @@ class MlflowSink:
             from mlflow.tracking import MlflowClient
         except ImportError as error:
             raise MissingPart.of("mlflow", "mlflow") from error
+        from mlflow.exceptions import MlflowException
+
         self.every = every
-        self._client: Any = MlflowClient(tracking_uri=uri)
-        found = self._client.get_experiment_by_name(experiment)
-        place = found.experiment_id if found else self._client.create_experiment(experiment)
-        self.run_id: str = self._client.create_run(place, run_name=name).info.run_id
+        try:
+            self._client: Any = MlflowClient(tracking_uri=uri)
+            found = self._client.get_experiment_by_name(experiment)
+            place = found.experiment_id if found else self._client.create_experiment(experiment)
+            self.run_id: str = self._client.create_run(place, run_name=name).info.run_id
+        except MlflowException as error:
+            cause = str(error).splitlines()[0]
+            raise ConfigError(f"MLflow cannot be used: {cause}; set MLFLOW_TRACKING_URI to your server") from error
         self._pending: list[Any] = []
         self._sent_at = float("-inf")
         for key, value in (settings or {}).items():
