@@ -114,14 +114,30 @@ def test_an_environment_that_crashes_late_loses_nothing(mill: Mill, tmp_path: Pa
     assert list(run.glob("checkpoints/*/MANIFEST.json")) and (run / "policies" / "latest.safetensors").is_file()
 
 
-def test_a_fault_in_code_of_ones_own_is_apologised_for_and_its_traceback_kept(mill: Mill, tmp_path: Path) -> None:
+def test_a_fault_in_an_environment_of_ones_own_is_one_line(mill: Mill, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(LATE)
     done = mill("train", "mine:own", *SHORT, "--quiet")
+    refused(done)
+    assert "mine:own failed in step" in done.stderr and "ZeroDivisionError" in done.stderr
+
+
+FAULTY = """
+from millstream.agents.ppo import PPO
+
+class Faulty(PPO):
+    def prepare(self, state, rollouts, hyper):
+        return 1 / 0
+"""
+
+
+def test_a_fault_in_code_of_ones_own_is_apologised_for_and_its_traceback_kept(mill: Mill, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FAULTY)
+    done = mill("train", "--algo", "mine:Faulty", *SHORT, "--quiet")
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert "ZeroDivisionError" in done.stderr and "the traceback is in runs/" in done.stderr
     (log,) = tmp_path.glob("runs/*/logs/root.log")
     assert "1 / 0" in log.read_text()
-    assert "Traceback" in mill("train", "mine:own", *SHORT, "--quiet", MILL_DEBUG="1").stderr
+    assert "Traceback" in mill("train", "--algo", "mine:Faulty", *SHORT, "--quiet", MILL_DEBUG="1").stderr
 
 
 def test_with_json_an_error_is_one_object_too(mill: Mill) -> None:

@@ -1,4 +1,4 @@
-"""Learning, each with a fixed budget of steps and three seeds. `make test-slow` runs them and prints what they reached."""
+"""Learning, each task with a fixed budget of steps and three seeds. `make test-slow` prints what they reached."""
 
 from __future__ import annotations
 

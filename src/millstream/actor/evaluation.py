@@ -11,8 +11,12 @@ import numpy as np
 from numpy.random import Generator, default_rng
 
 from millstream.core.data import NONE, Carry, Policy
+from millstream.core.errors import EnvError
 from millstream.core.ports import Agent, Clock, Env, PolicyStore
 from millstream.core.statistics import Summary, summarise
+
+LONGEST = 100_000
+"""Steps after which an episode of an evaluation is taken to be endless."""
 
 
 class Evaluation:
@@ -24,6 +28,7 @@ class Evaluation:
         self.rng: Generator | None = default_rng([seed, 3]) if stochastic else None
         self.returns: list[list[float]] = [[] for _ in range(env.slots)]
         self._running = np.zeros(env.slots)
+        self._lengths = np.zeros(env.slots, np.int64)
         self._now = env.reset(seed)
         self._carry: Carry = agent.carry(policy.params, env.slots)
 
@@ -48,6 +53,13 @@ class Evaluation:
             )
             self._now = self.env.step(decision.actions)
             self._running += self._now.rewards
+            self._lengths += 1
+            self._lengths[self._now.ended] = 0
+            if self._lengths.max() > LONGEST:
+                raise EnvError(
+                    f"an episode of {self.env.spec.id} did not end in {LONGEST:,} steps; give the environment a time "
+                    "limit, or skip evaluation with --eval-episodes 0"
+                )
             for slot in self._now.ended:
                 self.returns[slot].append(float(self._running[slot]))
                 self._running[slot] = 0

@@ -76,6 +76,9 @@ class Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 for findings, 2 for an error, 130 when interrupted."""
     _quiet_arithmetic()
+    here = os.path.realpath(".")
+    if here not in sys.path:
+        sys.path.append(here)  # where people keep what they name as module:Class
     words = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
