@@ -63,6 +63,8 @@ class Wiring:
     companions: Callable[[], Mapping[str, Snapshots]] = dict
     """Roles of this process whose state belongs into the learner's checkpoint, by name."""
 
+    actors: Callable[[], int] | None = None
+    """How many actors there should be now; None where that never changes."""
     asked: Callable[[], int] = int
     """How many checkpoints people have asked for so far."""
 
@@ -121,6 +123,14 @@ def evaluates(config: Experiment) -> bool:
 def rollouts_per_update(config: Experiment) -> int:
     """One from each actor unless said otherwise."""
     return config.learner.rollouts or max(1, config.actor.count)
+
+
+def rollouts_now(config: Experiment, wiring: Wiring) -> int:
+    """The same for a run that was scaled: never more than its actors have credit for, or nobody could go on."""
+    if wiring.actors is None:
+        return rollouts_per_update(config)
+    actors = max(1, wiring.actors())
+    return min(config.learner.rollouts or actors, actors * window_of(config, wiring.timed))
 
 
 def window_of(config: Experiment, timed: bool) -> int:
@@ -197,7 +207,7 @@ def _build_learner(index: int, config: Experiment, wiring: Wiring) -> list[Role]
         journal=Journal(wiring.folder / "journal.jsonl").append,
         saver=saver,
         let_go=lock.close,
-        rollouts=rollouts_per_update(config),
+        rollouts=lambda: rollouts_now(config, wiring),
         max_lag=max_lag_of(config),
         total_steps=config.total_steps,
         shards=config.learner.shards,
@@ -267,13 +277,14 @@ def run_worker(order: Mapping[str, Any], channel: Channel, ending: Callable[[], 
     config, role, index = configuration.from_plain(order["config"]), order["role"], order["index"]
     window = window_of(config, timed=True)
     bus = SharedBus([Ring(descriptor, window) for descriptor in order["fds"]["rings"]], channel)
-    follower = Follower(bus.subscribe(COMMANDS, "worker"), Desired(paused=order["paused"]))
+    follower = Follower(bus.subscribe(COMMANDS, "worker"), Desired(**order["desired"]))
     wiring = Wiring(
         bus,
         SharedPolicies(order["fds"]["policies"]),
         Path(order["folder"]),
         order["first_epoch"] + order["epoch"],
         asked=lambda: follower.desired.checkpoints,
+        actors=lambda: follower.desired.actors,
     )
     roles = build(role, index, config, wiring)
     topic = METRICS_ACTORS if role == "actor" else METRICS_TRAINING

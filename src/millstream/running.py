@@ -107,7 +107,11 @@ class Root:
             self.resumed_at = self._saved_steps()
             self.first_epoch = self._first_epoch()
             self.intent = Intent(
-                Desired(actors=self.config.actor.count, evaluator=int(assembly.evaluates(self.config)))
+                Desired(
+                    actors=self.config.actor.count,
+                    evaluator=int(assembly.evaluates(self.config)),
+                    fixed=self.config.topology == "inline",
+                )
             )
             self.progress = Progress(
                 started_at=self.started_at,
@@ -169,7 +173,7 @@ class Root:
         }
         fds: dict[str, Any] = {"rings": [ring.descriptor for ring in rings], "policies": policies.descriptor}
         host = ProcessHost(
-            lambda start: Brief({**order, "paused": self.intent.desired.paused}, fds),
+            lambda start: Brief({**order, "desired": asdict(self.intent.desired)}, fds),
             Channel,
             bus,
             self.folder / "logs",

@@ -131,6 +131,18 @@ def test_several_actors_feed_one_learner(tmp_path: Path) -> None:
         assert len(used) == 3
 
 
+@pytest.mark.parametrize("rollouts", ["0", "4"], ids=["one from each", "four an update"])
+def test_a_scaled_run_goes_on_with_fewer_and_with_more_actors(tmp_path: Path, rollouts: str) -> None:
+    four = ("--actors", "4", "--envs-per-actor", "8", "--set", f"learner.rollouts={rollouts}")
+    with mill_train(tmp_path, *LONG, *four):
+        run = training_run(tmp_path)
+        for count in (1, 3):
+            ask(run / "run.sock", {"command": "scale", "actors": count})
+            until(lambda count=count: len(workers(run)) == count + 1, f"{count} actors")
+            before = trained(run)
+            until(lambda before=before: trained(run) > before + 10_000, "training on")
+
+
 def test_a_second_root_of_one_run_is_refused(tmp_path: Path) -> None:
     with mill_train(tmp_path, *LONG):
         run = training_run(tmp_path)

@@ -60,13 +60,13 @@ class Told:
         self.saved.append(learner.counters.updates)
 
 
-def learner(told: Told, **changes: Any) -> Learner:
-    """A learner of one rollout an update."""
+def learner(told: Told, rollouts: int = 1, **changes: Any) -> Learner:
+    """A learner of so many rollouts an update."""
     agent = changes.pop("agent", None) or agent_for()
     settings: dict[str, Any] = {
         "agent": agent, "state": agent.init(1), "hyper": HYPER, "replay": Queue(16), "policies": told,
         "rng": np.random.default_rng(0), "clock": FakeClock(), "epoch": 0, "report": told.report,
-        "release": told.release, "journal": told.journal, "saver": told, "rollouts": 1, "max_lag": 1,
+        "release": told.release, "journal": told.journal, "saver": told, "rollouts": lambda: rollouts, "max_lag": 1,
         "total_steps": 1000, "shards": 2, "threads": 1,
     }  # fmt: skip
     return Learner(**{**settings, **changes})

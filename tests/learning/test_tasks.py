@@ -32,7 +32,7 @@ def mean(run: training.Run) -> float:
 @pytest.mark.parametrize("topology", ["inline", "processes"])
 @pytest.mark.parametrize("algo", ["ppo", "impala"])
 def test_cartpole_is_solved(tmp_path: Path, algo: str, topology: str, network: str, seed: int) -> None:
-    settings = {"algo": algo, "topology": topology, "network.kind": network, "target": 475}
+    settings = {"algo": algo, "topology": topology, "network.kind": network, "target": 475 if algo == "ppo" else 490}
     run = learn(tmp_path, "CartPole-v1", seed, **settings)
     assert run.result["target_reached"] and mean(run) >= 475
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from millstream.control.state import Desired
-from millstream.core.errors import ConfigError, UnknownName
+from millstream.core.errors import ConfigError, RunError, UnknownName
 
 C = TypeVar("C", bound=type)
 
@@ -80,6 +80,8 @@ class Scale:
 
     def apply(self, desired: Desired) -> Desired:
         """That many actors."""
+        if desired.fixed:
+            raise RunError("an inline run cannot be scaled: its actors are parts of one process; use processes")
         return desired if desired.actors == self.actors else desired.change(actors=self.actors)
 
 

@@ -22,6 +22,8 @@ class Desired:
     stopping: bool = False
     reason: str | None = None
     """Why the run is stopping."""
+    fixed: bool = False
+    """Whether the workers are parts of one process, so that their number cannot change."""
     checkpoints: int = 0
     """How many checkpoints were asked for by hand."""
     revision: int = 0

@@ -72,7 +72,7 @@ class Learner:
         journal: Callable[[dict[str, Any]], None],
         saver: Keeping,
         let_go: Callable[[], object] = lambda: None,
-        rollouts: int,
+        rollouts: Callable[[], int],
         max_lag: int | None,
         total_steps: int,
         shards: int = 2,
@@ -143,7 +143,7 @@ class Learner:
 
     def _begin(self) -> int:
         """Gather fresh rollouts until there are enough for an update."""
-        while len(self._gathered) < self.rollouts:
+        while len(self._gathered) < self.rollouts():
             sample = self.replay.sample(1)
             if sample is None:
                 if self._idle_since is None:
