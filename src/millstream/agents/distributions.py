@@ -40,8 +40,8 @@ class Distribution(Protocol):
     def evaluate(self, outputs: Mapping[str, Array], actions: Array, mask: Array | None) -> tuple[Array, Array, Any]:
         """Log-probability [N] and entropy [N] of actions, and a tape."""
 
-    def backward(self, tape: Any, d_log_prob: Array, d_entropy: Array) -> dict[str, Array]:
-        """Gradients at the outputs."""
+    def backward(self, tape: Any, d_log_prob: Array, d_entropy: Array | float) -> dict[str, Array]:
+        """Gradients at the outputs; a single number stands for the same at every row."""
 
 
 def for_space(action: Space) -> Distribution:
@@ -69,15 +69,16 @@ class Categorical:
         self, outputs: Mapping[str, Array], mask: Array | None, rng: Generator | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """By inverting the cumulative probabilities: one uniform number a slot."""
-        log_p = _log_softmax(_masked(outputs["policy"], mask))
+        logits = _masked(outputs["policy"], mask)
+        shifted = logits - logits.max(axis=-1, keepdims=True)
+        cumulative = np.exp(shifted).cumsum(axis=-1)  # not normalised: draws are scaled by the whole instead
+        whole = cumulative[:, -1]
         if rng is None:
-            actions = log_p.argmax(axis=-1)
+            actions = shifted.argmax(axis=-1)
         else:
-            cumulative = np.exp(log_p).cumsum(axis=-1)
-            # scaled by the last sum, so that rounding never lets a draw fall behind every choice
-            draws = rng.random(len(log_p), np.float32) * cumulative[:, -1]
+            draws = rng.random(len(whole), np.float32) * whole
             actions = (cumulative <= draws[:, None]).sum(axis=-1)
-        return actions, np.take_along_axis(log_p, actions[:, None], axis=-1)[:, 0]
+        return actions, shifted[np.arange(len(whole)), actions] - np.log(whole)
 
     def evaluate(self, outputs: Mapping[str, Array], actions: Array, mask: Array | None) -> tuple[Array, Array, Any]:
         """Closed forms over the log-softmax."""
@@ -89,10 +90,12 @@ class Categorical:
         rows = xp.arange(len(log_p), device=log_p.device)
         return log_p[rows, actions], entropy, (log_p, p, entropy, rows, actions)
 
-    def backward(self, tape: Any, d_log_prob: Array, d_entropy: Array) -> dict[str, Array]:
+    def backward(self, tape: Any, d_log_prob: Array, d_entropy: Array | float) -> dict[str, Array]:
         """d log p(a) = onehot(a) - p;  dH = -p (log p + H)."""
         log_p, p, entropy, rows, actions = tape
-        gradient = -p * (d_log_prob[:, None] + d_entropy[:, None] * (log_p + entropy[:, None]))
+        gradient = -p * d_log_prob[:, None]
+        if not _is_zero(d_entropy):
+            gradient -= p * (log_p + entropy[:, None]) * _column(d_entropy)
         gradient[rows, actions] += d_log_prob
         return {"policy": gradient}
 
@@ -128,7 +131,7 @@ class MultiCategorical:
             [tape for _, _, tape in found],
         )
 
-    def backward(self, tape: Any, d_log_prob: Array, d_entropy: Array) -> dict[str, Array]:
+    def backward(self, tape: Any, d_log_prob: Array, d_entropy: Array | float) -> dict[str, Array]:
         """Side by side, in the order of the logits."""
         parts = [
             Categorical(n).backward(inner, d_log_prob, d_entropy) for n, inner in zip(self.nvec, tape, strict=True)
@@ -171,12 +174,21 @@ class DiagGaussian:
         entropy = xp.sum(log_std) + 0.5 * self.width * (1 + math.log(2 * math.pi)) + xp.zeros_like(log_p)
         return log_p, entropy, (z, inverse)
 
-    def backward(self, tape: Any, d_log_prob: Array, d_entropy: Array) -> dict[str, Array]:
+    def backward(self, tape: Any, d_log_prob: Array, d_entropy: Array | float) -> dict[str, Array]:
         """d log p / d mean = z / std;  d log p / d log_std = z^2 - 1;  dH / d log_std = 1."""
         z, inverse = tape
         xp = namespace(z)
-        spread = xp.sum(d_log_prob[:, None] * (z * z - 1), axis=0) + xp.sum(d_entropy)
+        entropy = d_entropy * len(z) if isinstance(d_entropy, float) else xp.sum(d_entropy)
+        spread = xp.sum(d_log_prob[:, None] * (z * z - 1), axis=0) + entropy
         return {"policy": d_log_prob[:, None] * z * inverse, "log_std": spread}
+
+
+def _is_zero(weight: Array | float) -> bool:
+    return isinstance(weight, float) and weight == 0
+
+
+def _column(weight: Array | float) -> Array | float:
+    return weight if isinstance(weight, float) else weight[:, None]
 
 
 def _masked(logits: Array, mask: Array | None) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 
 from millstream.agents.actor_critic import ActorCritic, ActorCriticHyper, Learnt, rows, slots_first
 from millstream.agents.maths import explained_variance, gae, namespace
-from millstream.core.data import Batch, Gradients, Lesson, Rollout
+from millstream.core.data import Array, Batch, Gradients, Lesson, Rollout
 from millstream.core.settings import setting
 
 
@@ -79,19 +79,23 @@ class PPO(ActorCritic):
         share = _share(xp, advantages, minibatch.get("valid"))
         log_ratio = log_prob - old_log_prob
         ratio = xp.exp(log_ratio)
-        pushed = xp.where(advantages > 0, ratio > 1 + hyper.clip, ratio < 1 - hyper.clip)
-        d_log_prob = xp.where(pushed, xp.zeros_like(ratio), -advantages * ratio) * share
+        free, held = ratio * advantages, xp.clip(ratio, 1 - hyper.clip, 1 + hyper.clip) * advantages
+        # where the clipped term is the smaller one it counts, and has no slope
+        d_log_prob = (held >= free) * free * -share
         error, d_value = self._value_error(outputs["value"], minibatch, hyper)
         back = self.distribution.backward(slip, d_log_prob, -hyper.entropy * share)
-        back["value"] = hyper.value_weight * d_value * share
-        objective = xp.minimum(ratio * advantages, xp.clip(ratio, 1 - hyper.clip, 1 + hyper.clip) * advantages)
+        back["value"] = d_value * (hyper.value_weight * share)
+
+        def mean(column: Array) -> float:
+            return float(xp.sum(column * share))
+
         lesson = {
-            "policy_loss": -float(xp.sum(objective * share)),
-            "value_loss": float(xp.sum(0.5 * error * share)),
-            "entropy": float(xp.sum(entropy * share)),
-            "old_approx_kl": -float(xp.sum(log_ratio * share)),
-            "approx_kl": float(xp.sum((ratio - 1 - log_ratio) * share)),
-            "clipfrac": float(xp.sum(xp.where(abs(ratio - 1) > hyper.clip, share, xp.zeros_like(share)))),
+            "policy_loss": -mean(xp.minimum(free, held)),
+            "value_loss": 0.5 * mean(error),
+            "entropy": mean(entropy),
+            "old_approx_kl": -mean(log_ratio),
+            "approx_kl": mean(ratio - 1 - log_ratio),
+            "clipfrac": mean(abs(ratio - 1) > hyper.clip),
         }
         return self.network.backward(tape, back), lesson
 
@@ -132,12 +136,12 @@ class PPO(ActorCritic):
 _PER_STEP = {"actions", "log_prob", "advantages", "returns", "values", "mask", "valid"}
 
 
-def _share(xp: Any, like: Any, valid: Any) -> Any:
-    """The weight of each row in a mean over the rows that count."""
+def _share(xp: Any, like: Array, valid: Array | None) -> Any:
+    """The weight of each row in a mean over the rows that count; one number when all of them do."""
     if valid is None:
-        return xp.full_like(like, 1 / len(like))
-    weights = xp.astype(valid, like.dtype) if hasattr(xp, "astype") else valid.astype(like.dtype)
-    return weights / xp.maximum(xp.sum(weights), xp.ones_like(xp.sum(weights)))
+        return 1 / len(like)
+    weights = xp.where(valid, xp.ones_like(like), xp.zeros_like(like))
+    return weights / max(float(xp.sum(weights)), 1.0)
 
 
 def _normalise(advantages: np.ndarray, valid: np.ndarray | None) -> None:
