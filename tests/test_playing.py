@@ -104,6 +104,13 @@ def test_an_observation_of_another_shape_is_said(spec: str, given: Any, words: s
         player(spec).act(given)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_an_observation_that_is_no_number_is_said(bad: float) -> None:
+    width = player().spec.observations["obs"].shape[0]
+    with pytest.raises(EnvError, match=f"obs should hold finite numbers, got {bad}"):
+        player().act([0.0] * (width - 1) + [bad])
+
+
 def test_a_mask_forbids() -> None:
     rng = np.random.default_rng(0)
     rows, masks = some("masked", 200)["obs"], legal(SPECS["masked"], 200, rng)

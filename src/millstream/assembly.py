@@ -24,9 +24,9 @@ from millstream.control.lock import RunLock
 from millstream.control.state import MOST_ACTORS, Desired
 from millstream.core import settings
 from millstream.core.clock import SystemClock
-from millstream.core.data import Step
-from millstream.core.errors import CheckpointError, ConfigError
-from millstream.core.ports import Agent, Bus, Clock, Env, PolicyStore, Role, Snapshots
+from millstream.core.data import Policy, Step
+from millstream.core.errors import AgentError, CheckpointError, ConfigError
+from millstream.core.ports import Adopts, Agent, Bus, Clock, Env, PolicyStore, Role, Snapshots
 from millstream.core.spec import EnvSpec
 from millstream.core.topics import COMMANDS, EXPERIENCES, METRICS_ACTORS, METRICS_TRAINING
 from millstream.envs import recording
@@ -237,10 +237,15 @@ def _warm_start(learner: Learner, spec: EnvSpec, run: Path) -> None:
     path = keeping.find(run)
     policy, about = keeping.read(path)
     difference = EnvSpec.from_json(about["spec"]).difference(spec)
+    if not isinstance(learner.agent, Adopts):
+        raise AgentError(
+            f"{type(learner.agent).__name__} cannot start from other weights: it has no `adopt` "
+            f"(see core/ports.py, Adopts); leave --from out"
+        )
     try:
         if difference:
             raise CheckpointError(difference)
-        learner.state = learner.agent.adopt(learner.state, policy.params)  # type: ignore[attr-defined]
+        learner.state = learner.agent.adopt(learner.state, policy.params)
     except CheckpointError as error:
         raise CheckpointError(f"the policy {path} does not fit this experiment: {error}") from error
 
@@ -314,18 +319,13 @@ def evaluation(
     config: Experiment, folder: Path, episodes: int, seed: int, stochastic: bool, name: str | None = None
 ) -> Evaluation:
     """Episodes of a run's policy, ready to be played."""
-    policy, about = keeping.read(keeping.find(folder, name))
-    env = make_env(config, min(episodes, 16))
-    difference = EnvSpec.from_json(about["spec"]).difference(env.spec)
-    if difference:
-        raise CheckpointError(f"the policy of {folder} was trained for another environment: {difference}")
+    policy, env = _at_home(config, folder, name, min(episodes, 16))
     return Evaluation(env, make_agent(config, env.spec), policy, episodes, seed, stochastic)
 
 
 def record(config: Experiment, folder: Path, out: str | Path | None, seed: int, name: str | None = None) -> Path:
     """A video of one episode of a run's policy."""
-    policy, _ = keeping.read(keeping.find(folder, name))
-    env = make_env(config, 1, render=True)
+    policy, env = _at_home(config, folder, name, 1, render=True)
     agent = make_agent(config, env.spec)
     carry = agent.carry(policy.params, 1)
 
@@ -341,9 +341,25 @@ def record(config: Experiment, folder: Path, out: str | Path | None, seed: int, 
         env.close()
 
 
+def _at_home(
+    config: Experiment, folder: Path, name: str | None, slots: int, render: bool = False
+) -> tuple[Policy, Env]:
+    """A run's policy, and the environment that it was trained for."""
+    policy, about = keeping.read(keeping.find(folder, name))
+    env = make_env(config, slots, render)
+    difference = EnvSpec.from_json(about["spec"]).difference(env.spec)
+    if difference:
+        env.close()
+        raise CheckpointError(f"the policy of {folder} was trained for another environment: {difference}")
+    return policy, env
+
+
 def check(config: Experiment) -> None:
-    """What can be said at once: names that exist, hyper-parameters in their bounds."""
+    """What can be said at once: names that exist, parts that are what they should be, numbers in their bounds."""
     hyper_of(config)
+    envs.check(config.env.id, config.env.wrappers)
+    if ":" in config.network.kind:
+        make_agent(config, spec_of(config))  # a network of one's own is known to be one when it is built
     if config.actor.count < 1:
         raise ConfigError("actor.count should be at least 1 to train")
     if config.topology == "inline" and config.learner.rollouts % config.actor.count:

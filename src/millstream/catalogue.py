@@ -22,7 +22,8 @@ def environments(containing: str = "") -> list[dict[str, str]]:
 
 
 def examine(env: str) -> tuple[list[str], list[str]]:
-    """What is wrong with an environment, and what is only worth knowing."""
+    """What is wrong with an environment, and what is only worth knowing; UnknownName when there is none."""
+    registry.check(env)
     findings = check.check(env)
     notes = [finding.removeprefix(check.NOTE) for finding in findings if finding.startswith(check.NOTE)]
     return [finding for finding in findings if not finding.startswith(check.NOTE)], notes

@@ -79,9 +79,12 @@ class Player:
 
 def _array(name: str, value: Any, dtype: str) -> np.ndarray:
     try:
-        return np.asarray(value, dtype=dtype)
+        array = np.asarray(value, dtype=dtype)
     except (ValueError, TypeError, OverflowError) as error:
         raise EnvError(f"{name} should hold numbers of type {dtype}: {error}") from error
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise EnvError(f"{name} should hold finite numbers, got {array[~np.isfinite(array)].flat[0]}")
+    return array
 
 
 def load(run: str | Path, name: str | None = None) -> Player:

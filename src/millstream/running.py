@@ -56,10 +56,11 @@ class Callbacks:
 
 @dataclass
 class _Caller:
-    """The sink that calls them."""
+    """The sink that calls them. One that has answered False is not called again."""
 
     callbacks: Callbacks
     intent: Intent
+    _done: list[Callable[[Report], Any]] = field(default_factory=list)
 
     def write(self, report: Report) -> None:
         """Call what this report is for."""
@@ -77,8 +78,30 @@ class _Caller:
         """Nothing is held."""
 
     def _call(self, function: Callable[[Report], Any] | None, report: Report) -> None:
-        if function is not None and function(report) is False and not self.intent.desired.stopping:
-            self.intent.desired = self.intent.desired.change(stopping=True, reason="callback")
+        if function is None or function in self._done or function(report) is not False:
+            return
+        self._done.append(function)
+        if not self.intent.desired.stopping:
+            self.intent.desired = self.intent.desired.change(stopping=True, stopped_by="callback")
+
+
+@dataclass
+class _Herald:
+    """The role that tells when the run is paused and when it goes on, for its own terminal as for its files."""
+
+    intent: Intent
+    recorder: Recorder
+    clock: Clock
+
+    def step(self) -> int:
+        """Compare what should be with what was told last."""
+        paused = self.intent.desired.paused and not self.intent.desired.stopping
+        if paused == self.recorder.progress.paused:
+            return 0
+        over = "the pause ends with the run" if self.intent.desired.stopping else "goes on after a pause"
+        text = "paused; mill resume lets it go on" if paused else over
+        self.recorder.write({"kind": "event", "level": "info", "text": text, "paused": paused, "at": self.clock.now()})
+        return 1
 
 
 @dataclass(frozen=True)
@@ -86,7 +109,10 @@ class Outcome:
     """How training went, before anything is judged."""
 
     progress: Progress
-    reason: str
+    stopped_by: str
+    """target, steps, stopped, interrupted or callback."""
+    reason: str | None = None
+    """Why, in the words of whoever stopped it."""
 
 
 @dataclass
@@ -102,23 +128,24 @@ class Root:
 
     def run(self) -> Outcome:
         """Train until the target, the steps, a stop, or Ctrl-C; then drain and save."""
+        self.intent = Intent(
+            Desired(
+                actors=self.config.actor.count,
+                evaluator=int(assembly.evaluates(self.config)),
+                fixed=self.config.topology == "inline",
+            )
+        )
+        self.progress = Progress(
+            started_at=self.started_at,
+            total_steps=self.config.total_steps,
+            target=self.config.target,
+            one_process=self.config.topology == "inline",
+        )
         lock = RunLock(self.folder)
         try:
-            self.resumed_at = self._saved_steps()
+            self.resumed_at, stale = self._saved_counts()
             self.first_epoch = self._first_epoch()
-            self.intent = Intent(
-                Desired(
-                    actors=self.config.actor.count,
-                    evaluator=int(assembly.evaluates(self.config)),
-                    fixed=self.config.topology == "inline",
-                )
-            )
-            self.progress = Progress(
-                started_at=self.started_at,
-                total_steps=self.config.total_steps,
-                target=self.config.target,
-                one_process=self.config.topology == "inline",
-            )
+            self.progress.continue_from(self.resumed_at, stale)
             with _signals(self._interrupt):
                 return self._inline() if self.config.topology == "inline" else self._processes()
         finally:
@@ -158,7 +185,7 @@ class Root:
                 raise
             self._settle("steps" if learner.finished else None)
             assembly.close(work)
-        return Outcome(self.progress, self.intent.desired.reason or "steps")
+        return self.outcome()
 
     def _processes(self) -> Outcome:
         """A process for the learner and each actor; this one only supervises and records."""
@@ -181,10 +208,9 @@ class Root:
             _environment(),
         )
         recorder = self._recorder(bus)
-        self.progress.continue_from(self.resumed_at)
         supervisor = Supervisor(host, self.intent, self.clock, recorder.write)
         try:
-            with self._open(recorder, bus, host.workers) as always:
+            with self._open(recorder, bus, host.workers, lambda: sum(ring.waiting for ring in rings)) as always:
                 shell.run([host, supervisor, *always], self.clock, stopping=self._ended)
                 self._settle(None)
                 host.close()
@@ -193,15 +219,23 @@ class Root:
             for ring in rings:
                 ring.close()
             policies.close()
-        return Outcome(self.progress, self.intent.desired.reason or "steps")
+        return self.outcome()
 
     @contextmanager
-    def _open(self, recorder: Recorder, bus: Any, workers: Callable[[], Sequence[Any]]) -> Iterator[list[Role]]:
+    def _open(
+        self,
+        recorder: Recorder,
+        bus: Any,
+        workers: Callable[[], Sequence[Any]],
+        under_way: Callable[[], int | None] = lambda: None,
+    ) -> Iterator[list[Role]]:
         """Recorder, desk and watchers; whatever happens they are closed."""
-        views = {"status": lambda request: self._status(workers())}
+        views = {"status": lambda request: {**self._status(workers()), "rollouts_under_way": under_way()}}
         desk = Desk(self.folder / SOCKET, self.intent, bus, views, self.clock)
+        herald = _Herald(self.intent, recorder, self.clock)
         try:
-            yield [recorder, desk, *self.watchers]
+            yield [recorder, desk, herald, *self.watchers]
+            herald.step()
         finally:
             desk.close()
             recorder.close()
@@ -240,22 +274,28 @@ class Root:
             self._settle("steps")
         return self.intent.desired.stopping
 
-    def _settle(self, reason: str | None) -> None:
+    def _settle(self, stopped_by: str | None, reason: str | None = None) -> None:
         if not self.intent.desired.stopping:
-            self.intent.desired = self.intent.desired.change(stopping=True, reason=reason)
+            self.intent.desired = self.intent.desired.change(stopping=True, stopped_by=stopped_by, reason=reason)
+
+    def outcome(self) -> Outcome:
+        """How it went so far."""
+        return Outcome(self.progress, self.intent.desired.stopped_by or "steps", self.intent.desired.reason)
 
     def _interrupt(self, name: str) -> None:
         if self.intent.desired.stopping:
             raise KeyboardInterrupt  # the second time means it
-        self._settle("interrupted")
+        self._settle("interrupted", name)
 
     # --- what was before ---------------------------------------------------------------------------------------------
 
-    def _saved_steps(self) -> int:
+    def _saved_counts(self) -> tuple[int, int]:
+        """Trained and stale steps of the newest checkpoint."""
         checkpoints = Checkpoints(self.folder / "checkpoints")
         if not checkpoints.saved():
-            return 0
-        return int(checkpoints.load()[2].get("steps", 0))
+            return 0, 0
+        counters = checkpoints.load()[1]["learner"]["counters"]
+        return int(counters["trained"]), int(counters["stale"])
 
     def _first_epoch(self) -> int:
         """Later than every epoch that this run has seen."""

@@ -22,6 +22,7 @@ from millstream.core.topics import Report
 from millstream.learner.checkpoint import Checkpoints
 from millstream.running import Callbacks, Outcome, Root, Watch
 from millstream.telemetry.views import CONFIG, RESULT
+from millstream.telemetry.words import counted
 
 Tell = Callable[[str], object]
 """Hears what goes on after training, for people who wait."""
@@ -33,6 +34,8 @@ class Run:
 
     folder: Path
     result: Mapping[str, Any]
+    interrupted: bool = False
+    """Whether Ctrl-C cut it short, in training or in what comes after."""
 
     @property
     def id(self) -> str:
@@ -102,7 +105,7 @@ def resume(
     tell: Tell = lambda text: None,
 ) -> Run:
     """Go on with a run from its newest whole checkpoint."""
-    folder = Path(run)
+    folder = Path(run).resolve()
     stored = read_config(folder)
     experiment = configuration.from_plain(configuration.merge(stored, configuration.nest(overrides or {})))
     assembly.check(experiment)
@@ -114,6 +117,8 @@ def resume(
         if _newest(folder) == saved or isinstance(error, Fenced):  # nothing came of it: the run is as it was
             for path, body in before.items():
                 replace_durably(path, body)
+        if isinstance(error, KeyboardInterrupt) or _newest(folder) != saved:
+            error.add_note(_kept(folder))
         raise
 
 
@@ -127,10 +132,25 @@ def _run(
 ) -> Run:
     replace_durably(folder / CONFIG, json.dumps(configuration.to_plain(experiment), indent=1).encode())
     (folder / RESULT).unlink(missing_ok=True)
-    outcome = Root(experiment, folder, started_at, watch, callbacks or Callbacks()).run()
-    result = _result(experiment, folder, outcome, tell)
+    root = Root(experiment, folder, started_at, watch, callbacks or Callbacks())
+    try:
+        outcome = root.run()
+    except KeyboardInterrupt:  # the second one, while workers were ending
+        if _newest(folder):
+            _write(folder, _result(experiment, folder, root.outcome()))
+        raise
+    result, interrupted = _result(experiment, folder, outcome), outcome.stopped_by == "interrupted"
+    _write(folder, result)  # at once: whatever becomes of the judging, training is over
+    try:
+        _look_back(experiment, folder, result, tell)
+    except KeyboardInterrupt:
+        interrupted = True
+    _write(folder, result)
+    return Run(folder, result, interrupted)
+
+
+def _write(folder: Path, result: Mapping[str, Any]) -> None:
     replace_durably(folder / RESULT, json.dumps(result, indent=1).encode())
-    return Run(folder, result)
 
 
 def _tidy(folder: Path, error: BaseException, name: Path) -> None:
@@ -140,11 +160,15 @@ def _tidy(folder: Path, error: BaseException, name: Path) -> None:
             (folder / "logs").mkdir(exist_ok=True)
             (folder / "logs" / "root.log").write_text("".join(traceback.format_exception(error)))
     if _newest(folder):
-        error.add_note(f"what was trained is kept: mill resume {name}")
+        error.add_note(_kept(name))
     elif any(b"Traceback" in log.read_bytes() for log in (folder / "logs").glob("*.log")):
         error.add_note(f"the traceback is in {name / 'logs'}")
     else:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _kept(name: Path) -> str:
+    return f"what was trained is kept: mill resume {name}"
 
 
 def _newest(folder: Path) -> int:
@@ -157,13 +181,17 @@ def _files(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in (folder / CONFIG, folder / RESULT) if path.exists()}
 
 
-def _result(experiment: Experiment, folder: Path, outcome: Outcome, tell: Tell) -> dict[str, Any]:
-    """The one object that says how it went."""
-    progress = outcome.progress
-    judged = {}
-    if outcome.reason != "interrupted":
-        judged = judge(experiment, folder, tell)
+def _look_back(experiment: Experiment, folder: Path, result: dict[str, Any], tell: Tell) -> None:
+    """Complete the result piece by piece: Ctrl-C keeps what is there by then."""
+    if result["stopped_by"] != "interrupted":
+        _judge(experiment, folder, tell, result)
     tell("drawing the plot")
+    result["plot"] = str(draw(experiment, folder))
+
+
+def _result(experiment: Experiment, folder: Path, outcome: Outcome) -> dict[str, Any]:
+    """The one object that says how it went, before anything is judged."""
+    progress = outcome.progress
     return {
         "run": folder.name,
         "env": experiment.env.id,
@@ -175,26 +203,25 @@ def _result(experiment: Experiment, folder: Path, outcome: Outcome, tell: Tell) 
         "steps_per_second": progress.overall_steps_per_second,
         "train_return": progress.train_return,
         "target_reached": progress.target_reached,
-        "stopped_by": outcome.reason,
+        "stopped_by": outcome.stopped_by,
+        "reason": outcome.reason,
         "policy_lag": progress.policy_lag,
         "ledger": progress.ledger,
-        "evaluation": judged.get("evaluation"),
-        "plot": str(draw(experiment, folder)),
-        "video": judged.get("video"),
+        "evaluation": None,
+        "plot": None,
+        "video": None,
         "folder": str(folder),
     }
 
 
-def judge(experiment: Experiment, folder: Path, tell: Tell = lambda text: None) -> dict[str, Any]:
+def _judge(experiment: Experiment, folder: Path, tell: Tell, judged: dict[str, Any]) -> None:
     """Evaluate the policy that training ended with, and record it playing when that was asked for."""
-    judged: dict[str, Any] = {}
     if experiment.evaluation.episodes:
-        tell(f"evaluating {experiment.evaluation.episodes} episodes")
+        tell(f"evaluating {counted(experiment.evaluation.episodes, 'episode')}")
         judged["evaluation"] = evaluate(folder, episodes=experiment.evaluation.episodes, name="latest")
     if experiment.tracking.video:
         tell("recording a video")
         judged["video"] = str(record(folder))
-    return judged
 
 
 def evaluate(

@@ -105,6 +105,16 @@ def test_something_that_is_no_agent_is_refused_with_what_it_lacks():
         registry.make("my_outside_rl:NotAnAgent", SPECS["discrete"])
 
 
+def test_something_that_is_no_agent_is_refused_when_it_is_looked_for():
+    with pytest.raises(AgentError, match="is not an agent: it lacks Hyper, window"):
+        registry.find("my_outside_rl:NotAnAgent")
+
+
+def test_a_class_that_takes_something_else_is_refused():
+    with pytest.raises(ConfigError, match="fractions:Fraction is not a network: it should take a width"):
+        registry.make("ppo", SPECS["discrete"], {"kind": "fractions:Fraction"})
+
+
 def test_something_that_is_no_network_is_refused_with_what_it_lacks():
     with pytest.raises(ConfigError, match="is not a network: it lacks recurrent, images, init"):
         registry.make("ppo", SPECS["discrete"], {"kind": "my_outside_rl:NotANetwork"})

@@ -153,6 +153,10 @@ def test_the_socket_of_a_dead_run_is_replaced(path):
     dead.close()
     with pytest.raises(RunError, match="is not running"):
         ask(path, {"view": "status"})
+    assert not path.exists()  # whoever looks removes it
+    dead = socket.socket(socket.AF_UNIX)
+    dead.bind(str(path))
+    dead.close()
     opened = Open(path)
     assert ask(path, {"view": "status"})["actors"] == 2
     opened.close()

@@ -7,10 +7,10 @@ import pytest
 from millstream.control.commands import REGISTRY, Checkpoint, Pause, Resume, Scale, Stop, as_request, parse
 from millstream.control.follower import Follower
 from millstream.control.state import Desired, Intent
-from millstream.control.supervisor import Crashes, Supervisor, reconcile
+from millstream.control.supervisor import Crashes, Supervisor, failure, reconcile, remember
 from millstream.core import data
 from millstream.core.data import Start, Worker
-from millstream.core.errors import ConfigError, WorkerFailed
+from millstream.core.errors import ConfigError, EnvLost, WorkerFailed
 from millstream.core.topics import COMMANDS
 from millstream.wires.memory import MemoryBus
 
@@ -164,7 +164,7 @@ def test_a_learner_that_finished_ends_the_run(scene):
     supervisor, host, intent, _ = scene
     host.die("learner-0", 0, None)
     supervisor.step()
-    assert (intent.desired.stopping, intent.desired.reason) == (True, "finished")
+    assert (intent.desired.stopping, intent.desired.stopped_by) == (True, "steps")
     assert host.orders == [data.Stop("actor", 0), data.Stop("actor", 1)]
     assert not supervisor.done()
     for name in ("actor-0", "actor-1"):
@@ -182,7 +182,7 @@ def test_commands_change_the_state_and_its_revision():
     desired = Desired(actors=2)
     for command in (Pause(), Scale(3), Checkpoint(), Resume(), Stop("enough"), Stop("again")):
         desired = command.apply(desired)
-    assert desired == Desired(actors=3, stopping=True, reason="enough", checkpoints=1, revision=5)
+    assert desired == Desired(actors=3, stopping=True, stopped_by="stopped", reason="enough", checkpoints=1, revision=5)
 
 
 def test_a_command_that_changes_nothing_is_no_revision():
@@ -209,3 +209,9 @@ def test_a_worker_follows_commands_by_itself_and_survives_unknown_ones():
     bus.publish(COMMANDS, {"command": "stop"})
     follower.step()
     assert follower.stopping()
+
+
+def test_a_worker_whose_environment_was_killed_is_replaced_like_one_that_was_killed_itself():
+    lost = worker("actor", 0, exit_code=EnvLost.exit_code)
+    assert failure(Desired(actors=1), lost, remember(lost, None, now=2.0)) is None
+    assert remember(lost, Crashes(3, 0.0), now=2.0).in_a_row == 0

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from millstream import training
+from millstream.core.errors import MillError
+
 from .conftest import SHORT, Mill, command
 
 LATE = """
@@ -61,6 +64,12 @@ def litter(folder: Path) -> list[str]:
         (["eval", "latest"], ["there are no runs"]),
         (["train", "--from", "nothing"], ["unknown run 'nothing'"]),
         (["export", "--format", "pickle"], ["invalid choice: 'pickle'"]),
+        (["train", "--algo", "fractions:Fraction"], ["fractions:Fraction is not an agent: it lacks Hyper"]),
+        (["train", "--network", "fractions:Fraction"], ["fractions:Fraction is not a network"]),
+        (["train", "--wrapper", "fractions:Nothing"], ["unknown wrapper 'fractions:Nothing'; a wrapper is"]),
+        (["train", "envpool:CartPol-v1"], ["EnvPool"]),
+        (["train", "fractions:Nothing"], ["unknown environment 'fractions:Nothing'"]),
+        (["envs", "check", "nowhere:x"], ["mill: there is no module 'nowhere'"]),
     ],
 )  # fmt: skip
 def test_a_wrong_word_is_refused_before_anything_starts(
@@ -140,6 +149,57 @@ def test_a_fault_in_code_of_ones_own_is_apologised_for_and_its_traceback_kept(mi
     assert "Traceback" in mill("train", "--algo", "mine:Faulty", *SHORT, "--quiet", MILL_DEBUG="1").stderr
 
 
+def test_a_name_that_does_not_exist_starts_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "new_folder", lambda *_: pytest.fail("a folder was made"))
+    for words in ({"env": "CartPol-v1"}, {"algo": "fractions:Fraction"}, {"network__kind": "fractions:Fraction"}):
+        with pytest.raises(MillError):
+            training.train(folder=str(tmp_path), topology="processes", **words)
+
+
+def test_a_plot_in_an_unknown_format_is_refused(look: Mill, tmp_path: Path) -> None:
+    refused(look("plot", "latest", "--out", str(tmp_path / "a.txt")), "a plot ends in .png, .svg, .pdf or .jpg")
+
+
+@pytest.mark.parametrize("word", ["eval", "record"])
+def test_a_policy_of_another_environment_does_not_play(
+    trained: dict[str, Any], tmp_path: Path, mill: Mill, word: str
+) -> None:
+    run = tmp_path / "runs" / trained["run"]
+    shutil.copytree(trained["folder"], run)
+    config = json.loads((run / "config.json").read_text())
+    config["env"]["id"] = "Snake-v0"
+    (run / "config.json").write_text(json.dumps(config))
+    refused(mill(word, "latest"), "was trained for another environment: the policy expects ")
+
+
+ALONE = """
+from millstream.agents.ppo import PPO
+
+class Alone:
+    Hyper, window, max_lag, sequences = PPO.Hyper, PPO.window, PPO.max_lag, False
+
+    def __init__(self, *parts):
+        self._ppo = PPO(*parts)
+
+    def __getattr__(self, name):
+        if name == "adopt":
+            raise AttributeError(name)
+        return getattr(self._ppo, name)
+
+for name in ("init", "policy", "carry", "act", "prepare", "gradients", "apply"):
+    setattr(Alone, name, lambda self, *given, _name=name: getattr(self._ppo, _name)(*given))
+"""
+
+
+def test_an_agent_that_cannot_start_from_other_weights_is_told(
+    trained: dict[str, Any], tmp_path: Path, mill: Mill
+) -> None:
+    (tmp_path / "mine.py").write_text(ALONE)
+    words = ("train", "--algo", "mine:Alone", "--from", trained["folder"], *SHORT)
+    refused(mill(*words), "Alone cannot start from other weights: it has no `adopt`", "leave --from out")
+    assert litter(tmp_path) == []
+
+
 def test_with_json_an_error_is_one_object_too(mill: Mill) -> None:
     done = mill("train", "CartPol-v1", "--json")
     refused(done)
@@ -161,7 +221,7 @@ def test_weights_of_another_environment_are_refused(
         "--folder",
         str(tmp_path / "runs"),
     )
-    refused(look(*words), "does not fit this experiment: observations differ")
+    refused(look(*words), "does not fit this experiment: the policy expects ")
     assert litter(tmp_path) == []
 
 
@@ -180,7 +240,12 @@ def test_a_checkpoint_of_another_environment_is_refused_and_the_run_stays_as_it_
 
 def test_a_folder_below_a_file_is_refused(mill: Mill, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    refused(mill("train", *SHORT, "--folder", "file/runs"), "file/runs", "Not a directory")
+    refused(
+        mill("train", *SHORT, "--folder", "file/runs"),
+        "file/runs",
+        "Not a directory",
+        "choose another place with --folder",
+    )
     assert (tmp_path / "file").read_text() == "mine"
 
 

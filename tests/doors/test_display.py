@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from millstream.doors.display import Display, JsonLines, Lines, display_for, export_svg, panel
+from millstream.doors.display import Display, JsonLines, Lines, display_for, export_svg, line, panel
 from millstream.telemetry.progress import Progress
 
 START = 1000.0
@@ -106,7 +106,28 @@ def test_a_run_that_ended_shows_the_time_it_took(progress):
 
 def test_a_target_that_was_reached_is_shown_with_its_step(progress):
     progress.take(actor([500.0] * 100, at=START + 3))
-    assert "target 475 reached at 150k" in drawn(progress, 120)
+    assert "target 475 reached at 100k" in drawn(progress, 120)
+
+
+PAUSED = {"kind": "event", "level": "info", "text": "paused", "paused": True, "at": START + 3}
+
+
+def test_a_paused_run_says_so_and_promises_no_time(progress):
+    progress.take(PAUSED)
+    text = drawn(progress, 120, now=START + 4)
+    assert "seed 1 · PAUSED" in text.splitlines()[0]
+    assert "Paused: " in text
+    assert "left" not in text and "steps/s" not in text
+    assert "paused" in line(progress, START + 4) and "left" not in line(progress, START + 4)
+
+
+def test_the_terminals_own_ctrl_c_leaves_no_second_border(progress):
+    """The cursor rests on an empty line: what the terminal echoes there cannot wrap and scroll."""
+    console = terminal()
+    display = Display(console, progress, Hands(), TITLE)
+    display.step()
+    assert console.file.getvalue().rsplit("\n", 1)[-1].strip() == ""
+    display.close()
 
 
 def test_events_stand_below_and_their_brackets_survive(progress):

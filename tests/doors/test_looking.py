@@ -20,6 +20,7 @@ def runs(tmp_path: Path) -> Path:
     for age, name in enumerate(("Snake__ppo__1", "CartPole__ppo__2", "CartPole__ppo__1")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text("{}")
+        (tmp_path / name / "result.json").write_text("{}")
         os.utime(tmp_path / name / "config.json", (1000 - age, 1000 - age))
     return tmp_path
 
@@ -29,6 +30,23 @@ def test_a_run_is_found_by_name_by_the_beginning_of_it_by_path_and_as_the_latest
     assert find_run("Snake", runs).name == "Snake__ppo__1"
     assert find_run(str(runs / "CartPole__ppo__2"), Path("elsewhere")).name == "CartPole__ppo__2"
     assert find_run("latest", runs).name == "Snake__ppo__1"
+
+
+def test_the_latest_run_is_not_a_start_that_failed(runs: Path) -> None:
+    failed = runs / "Snake__ppo__2"
+    (failed / "logs").mkdir(parents=True)
+    (failed / "config.json").write_text("{}")
+    (failed / "journal.jsonl").touch()
+    assert find_run("latest", runs).name == "Snake__ppo__1"
+    (failed / "journal.jsonl").write_text("{}")
+    assert find_run("latest", runs).name == "Snake__ppo__2"
+
+
+def test_where_nothing_was_trained_there_is_no_latest(tmp_path: Path) -> None:
+    (tmp_path / "Snake").mkdir()
+    (tmp_path / "Snake" / "config.json").write_text("{}")
+    with pytest.raises(RunError, match="has trained anything yet; the newest is Snake"):
+        find_run("latest", tmp_path)
 
 
 def test_a_beginning_that_several_runs_share_is_refused_with_their_names(runs: Path) -> None:

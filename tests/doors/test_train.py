@@ -35,8 +35,43 @@ def test_json_is_exactly_one_object_with_everything_about_the_run(trained: dict[
 
 def test_json_lines_are_objects_and_the_result_is_the_last(mill: Mill) -> None:
     lines = [json.loads(line) for line in mill("train", *SHORT, "--json-lines").stdout.splitlines()]
-    assert {"progress", "checkpoint"} <= {line.get("kind") for line in lines[:-1]}
-    assert lines[-1].keys() >= KEYS
+    assert {"progress", "checkpoint"} <= {line["kind"] for line in lines[:-1]}
+    assert lines[-1]["kind"] == "result" and lines[-1].keys() >= KEYS
+
+
+def test_json_lines_of_several_seeds_end_with_what_they_amount_to(mill: Mill) -> None:
+    lines = [json.loads(line) for line in mill("train", *SHORT, "--seeds", "2", "--json-lines").stdout.splitlines()]
+    assert [line["kind"] for line in lines if line["kind"] in ("result", "seeds")] == ["result", "result", "seeds"]
+    assert lines[-1]["kind"] == "seeds" and lines[-1]["seeds"] == [1, 2]
+
+
+def test_an_error_among_json_lines_has_a_kind_too(mill: Mill) -> None:
+    (said,) = mill("train", "--algo", "nonsense", "--json-lines").stdout.splitlines()
+    assert json.loads(said)["kind"] == "error"
+
+
+NOISY = """
+import ctypes, os
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Noisy(CartPoleEnv):
+    def reset(self, **given):
+        print("a print")
+        os.write(1, b"a write\\n")
+        ctypes.CDLL(None).puts(b"a word from C")
+        return super().reset(**given)
+"""
+
+
+@pytest.mark.parametrize("form", ["--json", "--json-lines"])
+def test_an_environment_that_prints_spoils_no_json(mill: Mill, tmp_path: Path, form: str) -> None:
+    (tmp_path / "noisy.py").write_text(NOISY)
+    few = ("--envs-per-actor", "4", "--unroll", "64", "--total-steps", "512")
+    done = mill("train", "noisy:Noisy", *SHORT, *few, form)
+    assert done.returncode == 0, done.stderr
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert told[-1].keys() >= KEYS and (form == "--json-lines" or len(told) == 1)
+    assert "a print" in done.stderr and "a write" in done.stderr and "a word from C" in done.stderr
 
 
 def test_without_a_terminal_there_are_plain_lines_then_a_summary(mill: Mill, tmp_path: Path) -> None:
@@ -52,6 +87,9 @@ def test_without_a_terminal_there_are_plain_lines_then_a_summary(mill: Mill, tmp
 def test_several_seeds_give_one_table_and_one_plot(mill: Mill, capsys: pytest.CaptureFixture[str]) -> None:
     told = json.loads(mill("train", *SHORT, "--seed", "3", "--seeds", "2", "--json").stdout)
     assert [run["seed"] for run in told["runs"]] == [3, 4] and told["evaluation"]["seeds"] == 2
+    assert told.keys() >= (KEYS - {"run", "seed"}) | {"seeds"} and "rows" not in told
+    assert (told["steps"], told["evaluation"]["episodes"], told["seeds"]) == (8192, 8, [3, 4])
+    assert told["folder"] == str(Path(told["runs"][0]["folder"]).parent)
     assert Path(told["plot"]).read_bytes().startswith(b"\x89PNG")
     show(told, Experiment(target=475), Path(told["plot"]))
     text = capsys.readouterr().out
@@ -98,6 +136,7 @@ def test_help_shows_the_texts_of_the_settings_and_an_example(mill: Mill) -> None
     text = " ".join(mill("train", "--help").stdout.split())
     assert "Environment steps to train on. (1000000)" in text
     assert "example: mill train CartPole-v1" in text
+    assert "preset" in text.split("options:")[0]
 
 
 def test_a_run_that_has_ended_goes_on_to_more_steps(mill: Mill, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_nothing_is_found_in_our_own(env: Any) -> None:
         (lambda: Broken("reward"), "the reward is 'a lot' (str), not a number"),
         (lambda: Broken("flag"), "terminated is 0 (int), not a bool"),
         (lambda: Broken("reset"), "reset raised RuntimeError: the level file is missing"),
-        ("no_such_world:Env", "it cannot be made: UnknownName"),
+        ("no_such_world:Env", "it cannot be made: there is no module"),
     ],
 )
 def test_each_fault_is_said_in_plain_words(broken: Any, words: str) -> None:

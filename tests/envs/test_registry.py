@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from millstream.core.errors import ConfigError, EnvError, MissingPart, UnknownNa
 from millstream.core.spec import SINGLE
 from millstream.envs.cartpole import CartPole
 from millstream.envs.gymnasium import Gymnasium
-from millstream.envs.registry import make, names
+from millstream.envs.registry import check, make, names
 from millstream.envs.snake import Snake
 
 OWN = """
@@ -181,3 +182,89 @@ def test_every_name_is_listed_with_what_it_needs() -> None:
     assert listed["LunarLander-v3"] == "box2d"
     assert listed["ALE/Pong-v5"] == "atari"
     assert listed["envpool:<name>"] == "envpool"
+
+
+@pytest.mark.parametrize("id", ["CartPole-v1", "Snake-v0", "Pendulum-v1", "millstream.testing:MaskedEnv"])
+def test_a_name_that_exists_passes_without_being_made(id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gymnasium, "make", lambda *_, **__: pytest.fail("it was made"))
+    check(id)
+
+
+@pytest.mark.parametrize("id", ["CartPol-v1", "envpool:CartPol-v1", "millstream.testing:MaskdEnv", "nowhere:Env"])
+def test_a_name_that_does_not_exist_is_refused_without_being_made(id: str) -> None:
+    if id.startswith("envpool"):
+        pytest.importorskip("envpool")
+    with pytest.raises(UnknownName):
+        check(id)
+
+
+def test_a_built_in_name_is_known_without_gymnasium() -> None:
+    program = "import sys; from millstream.envs.registry import check; check('CartPole-v1'); print([*sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "'gymnasium'" not in done.stdout
+
+
+BAD = """
+import gymnasium
+
+class NoSpaces(gymnasium.Env):
+    pass
+
+class NoActions(gymnasium.Env):
+    observation_space = gymnasium.spaces.Discrete(2)
+
+def forgets(env):
+    env.changed = True
+
+def words(env):
+    return "env"
+
+def crashes(env):
+    return 1 / 0
+"""
+
+
+@pytest.fixture
+def bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "bad_world.py").write_text(BAD)
+    (tmp_path / "torn_world.py").write_text("x = = 1")
+    (tmp_path / "broken_world.py").write_text("\n1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "bad_world", raising=False)
+    return "bad_world"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("bad_world:NoSpaces", "bad_world:NoSpaces lacks observation_space and action_space; set them in __init__"),
+        ("bad_world:NoActions", "bad_world:NoActions lacks action_space; set it in __init__"),
+        ("torn_world:Env", "torn_world cannot be imported: SyntaxError: invalid syntax"),
+        ("broken_world:Env", "broken_world cannot be imported: ZeroDivisionError: division by zero .*line 2"),
+    ],
+)
+def test_an_environment_that_is_half_written_is_told_what_it_lacks(bad: str, name: str, words: str) -> None:
+    with pytest.raises(EnvError, match=words):
+        make(name, 2)
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "words"),
+    [
+        ("forgets", "the wrapper bad_world:forgets gave nothing back; it should return an environment"),
+        ("words", "the wrapper bad_world:words gave a str back"),
+        ("crashes", "the wrapper bad_world:crashes failed: ZeroDivisionError"),
+        ("nothing", "unknown wrapper 'bad_world:nothing'; a wrapper is module:function"),
+    ],
+)
+def test_a_wrapper_that_is_none_is_blamed_by_its_name(bad: str, wrapper: str, words: str) -> None:
+    with pytest.raises((EnvError, UnknownName), match=words):
+        make("CartPole-v1", 2, wrappers=[f"{bad}:{wrapper}"])
+
+
+def test_what_is_missing_is_named_with_our_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in sys.modules if each.startswith(("Box2D", "gymnasium.envs.box2d"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+    with pytest.raises(MissingPart, match=r"pip install 'millstream\[box2d\]' \(from a clone: pip install -e"):
+        make("LunarLander-v3", 1)

@@ -7,10 +7,11 @@ import sys
 
 import gymnasium
 import numpy as np
+import psutil
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from millstream.core.errors import EnvError
+from millstream.core.errors import EnvError, EnvLost
 from millstream.core.spec import SINGLE
 from millstream.envs.gymnasium import Gymnasium
 from millstream.envs.promises import actions_for
@@ -88,3 +89,17 @@ def test_processes_of_a_killed_owner_end_by_themselves() -> None:
     # The workers hold the other end of this pipe: it ends when they do.
     assert owner.stdout.read() == ""
     assert len(line.split()) == 2
+
+
+@pytest.mark.parametrize(("number", "kind"), [(signal.SIGKILL, EnvLost), (signal.SIGUSR1, EnvError)])
+def test_a_killed_process_is_named_and_the_others_end_with_it(number: signal.Signals, kind: type[EnvError]) -> None:
+    env = make("CartPole-v1", 3, vector="process")
+    env.reset(0)
+    processes = [psutil.Process(each.pid) for each in env._vector.processes]
+    processes[1].send_signal(number)
+    with pytest.raises(EnvError, match=f"the process of slot 1 of CartPole-v1 was ended by {number.name}") as caught:
+        for _ in range(3):
+            env.step(np.zeros(3, np.int64))
+    assert type(caught.value) is kind
+    assert not psutil.wait_procs(processes, 5)[1]
+    env.close()

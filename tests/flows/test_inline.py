@@ -110,6 +110,26 @@ def test_a_callback_that_answers_false_stops_the_run(tmp_path: Path) -> None:
     assert seen[:3] == [1, 2, 3] and ended.result["steps"] < SMALL["total_steps"]
 
 
+def test_an_episode_callback_that_answered_false_is_not_called_again(tmp_path: Path) -> None:
+    seen: list[float] = []
+
+    def enough(episode: dict[str, float]) -> bool:
+        seen.append(episode["return"])
+        return len(seen) < 3
+
+    experiment = assembly.experiment(None, {"folder": str(tmp_path), **SMALL})
+    ended = training.start(experiment, callbacks=training.Callbacks(on_episode=enough))
+    assert (ended.result["stopped_by"], len(seen)) == ("callback", 3)
+
+
+def test_speed_and_target_count_the_steps_that_the_result_counts(tmp_path: Path) -> None:
+    ended = run(tmp_path, target=15).result
+    assert ended["steps_per_second"] == pytest.approx(ended["steps"] / ended["seconds"])
+    assert ended["target_reached"]["steps"] <= ended["steps"]
+    again = run(tmp_path, target=15).result
+    assert again["target_reached"]["steps"] == ended["target_reached"]["steps"]
+
+
 def test_a_warm_start_begins_with_the_weights_of_another_run(tmp_path: Path) -> None:
     first = run(tmp_path)
     warm = run(tmp_path, total_steps=2_048, learning_rate=1e-9, warm_start=str(first.folder))

@@ -61,6 +61,17 @@ def workers(run: Path) -> dict[str, int]:
     return {each["name"]: each["pid"] for each in status(run)["workers"] if each["alive"]}
 
 
+def in_flight(run: Path) -> int:
+    """Steps that the reports leave over."""
+    return int(status(run)["ledger"]["in_flight"])
+
+
+def under_way(run: Path) -> int:
+    """Steps in rollouts that the actors have published and the learner has not given back, as the rings know them."""
+    actor = json.loads((run / "config.json").read_text())["actor"]
+    return int(status(run)["rollouts_under_way"]) * int(actor["envs"]) * int(actor["unroll"])
+
+
 def training_run(folder: Path) -> Path:
     run = the_run(folder)
     until(lambda: trained(run), "a first update")
@@ -76,6 +87,7 @@ def test_a_default_run_reaches_its_target_and_says_how_in_one_object(tmp_path: P
     assert result["train_return"] >= 475 and result["evaluation"]["mean"] >= 475
     ledger = result["ledger"]
     assert ledger["made"] == sum(count for name, count in ledger.items() if name != "made")
+    assert ledger["in_flight"] >= 0 and result["target_reached"]["steps"] <= result["steps"] == ledger["trained"]
     assert not list(Path(result["folder"]).glob("*.sock"))
 
 
@@ -83,13 +95,14 @@ def test_a_paused_run_trains_nothing_and_goes_on_when_told(tmp_path: Path) -> No
     with mill_train(tmp_path, *LONG):
         run = training_run(tmp_path)
         ask(run / "run.sock", {"command": "pause"})
-        still = until(lambda: _standing(run), "standing still")
+        still = until(lambda: standing(run), "standing still")
         assert status(run)["state"] == "paused"
+        assert in_flight(run) == under_way(run)
         ask(run / "run.sock", {"command": "resume"})
         until(lambda: trained(run) > still, "training again")
 
 
-def _standing(run: Path) -> int | None:
+def standing(run: Path) -> int | None:
     """The steps, once they are the same in several looks."""
     looks = []
     for _ in range(5):

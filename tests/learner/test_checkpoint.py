@@ -65,6 +65,15 @@ def test_one_can_be_asked_for_by_number(tmp_path: Path) -> None:
         checkpoints.load(9)
 
 
+def test_where_none_is_whole_it_says_what_to_do(tmp_path: Path) -> None:
+    checkpoints = save(tmp_path / "checkpoints", 1, 2)
+    for number in (1, 2):
+        (tmp_path / "checkpoints" / f"{number:08d}" / "state.json").write_text("{")
+    with pytest.raises(CheckpointError, match=f"is whole: checkpoint 2 .*mill train --from {tmp_path}$") as caught:
+        checkpoints.load()
+    assert "using the one before" not in str(caught.value)
+
+
 def test_where_there_is_none_it_says_so(tmp_path: Path) -> None:
     assert Checkpoints(tmp_path / "none").saved() == []
     with pytest.raises(CheckpointError, match="there: none"):

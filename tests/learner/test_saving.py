@@ -143,7 +143,7 @@ def test_a_damaged_one_is_told(tmp_path: Path) -> None:
     ("about", "words"),
     [
         ({"algo": "impala"}, "is of ppo on discrete, this experiment is impala on discrete"),
-        ({"env": "other", "spec": OTHER.to_json()}, "this experiment is ppo on other: action differ"),
+        ({"env": "other", "spec": OTHER.to_json()}, "this experiment is ppo on other: the policy chooses one of"),
     ],
 )
 def test_a_checkpoint_of_another_experiment_is_refused_in_one_line(

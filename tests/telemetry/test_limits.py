@@ -53,9 +53,13 @@ def test_when_nothing_waits_only_hardware_helps(reports):
 
 def test_in_one_process_the_largest_stage_of_both_limits(reports):
     said = sentence(reports, {"env": 3.0}, {"gradients": 7.0}, one_process=True)
-    assert said.startswith("The learner limits: it computes gradients 70 % of the time in this one process;")
+    assert said.startswith(
+        "The learner limits: it computes gradients 70 % of the time that acting and learning take in this one process;"
+    )
     said = sentence(reports, {"env": 7.0}, {"gradients": 3.0}, one_process=True)
-    assert said.startswith("The actors limit: they step environments 70 % of the time in this one process;")
+    assert said.startswith(
+        "The actors limit: they step environments 70 % of the time that acting and learning take in this one process;"
+    )
 
 
 def test_a_stage_nobody_foresaw_is_named(reports):
@@ -67,3 +71,15 @@ def test_silence_is_told(reports):
     progress = Progress(started_at=START)
     progress.take(reports.actor(at=START + 1))
     assert limits(progress, now=START + 21).startswith("Nothing has been reported for 20 s")
+
+
+def test_in_one_process_nobody_is_said_to_wait(reports):
+    said = sentence(reports, {"env": 3.0, "wait": 90.0}, {"gradients": 7.0, "wait": 90.0}, one_process=True)
+    assert said.startswith("The learner limits: it computes gradients 70 %")
+
+
+def test_a_pause_is_no_silence(reports):
+    progress = Progress(started_at=START)
+    progress.take(reports.actor(at=START + 1))
+    progress.take(reports.event(paused=True, at=START + 2))
+    assert limits(progress, now=START + 60).startswith("Paused: ")

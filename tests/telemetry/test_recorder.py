@@ -62,10 +62,11 @@ def test_sinks_learn_where_in_the_run_a_report_stands(progress, reports):
     recorder = Recorder(lambda limit: (), [sink], progress)
     recorder.write(reports.actor([3.0], steps=100, at=1001.0))
     recorder.write(reports.actor([5.0], steps=100, at=1002.0))
-    recorder.write(reports.update())
-    assert [report["progress"]["made"] for report in sink.reports] == [100, 200, 200]
+    recorder.write(reports.update(steps=100, at=1001.0))
+    recorder.write(reports.update(steps=200, at=1002.0))
+    assert [report["progress"]["made"] for report in sink.reports] == [100, 200, 200, 200]
     assert sink.reports[1]["progress"]["train_return"] == 4.0
-    assert sink.reports[2]["progress"]["rate"] == 100
+    assert sink.reports[3]["progress"]["rate"] == 100
 
 
 def test_closing_takes_what_is_left_and_closes_all_sinks_even_when_one_breaks(progress, reports):

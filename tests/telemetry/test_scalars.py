@@ -29,7 +29,7 @@ def test_the_names_are_those_that_dashboards_know(noted):
 def test_numbers_stand_under_their_names(noted):
     actor, update = scalars(noted["actor"]), with_twins(scalars(noted["update"]))
     assert (actor["charts/episodic_return"], actor["rollout/ep_rew_mean"]) == (9.0, 5.0)
-    assert (update["charts/SPS"], update["time/fps"]) == (100.0, 100.0)
+    assert (update["charts/SPS"], update["time/fps"]) == (50.0, 50.0)
     assert update["train/entropy_loss"] == -update["losses/entropy"] == -0.6
     assert update["hyper/entropy"] == 0.01
 

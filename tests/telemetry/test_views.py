@@ -4,6 +4,8 @@ import os
 import pytest
 
 from millstream.core.errors import RunError
+from millstream.telemetry.progress import Progress
+from millstream.telemetry.recorder import Recorder
 from millstream.telemetry.store import STORE, SqliteStore
 from millstream.telemetry.views import run_view, runs_view, seeds_view
 
@@ -69,11 +71,36 @@ def test_seeds_make_one_table(tmp_path):
         for seed, mean, reached in [
             (1, 400.0, {"steps": 60, "seconds": 1.0}),
             (2, 500.0, None),
-            (3, 450.0, {"steps": 80}),
+            (3, 450.0, {"steps": 80, "seconds": 2.0}),
         ]
     ]
+    for result in results:
+        result |= {"seconds": 2.0, "train_return": 10.0 * result["seed"]}
+        result["evaluation"]["episodes"] = 100
     table = seeds_view(results)
-    assert [row["evaluation"] for row in table["rows"]] == [400.0, 500.0, 450.0]
-    assert table["evaluation"]["mean"] == 450.0
+    assert [run["evaluation"]["mean"] for run in table["runs"]] == [400.0, 500.0, 450.0] and "rows" not in table
+    assert (table["seeds"], table["steps"], table["seconds"], table["steps_per_second"]) == ([1, 2, 3], 300, 6.0, 50.0)
+    assert (table["train_return"], table["target_reached"]) == (20.0, None)
+    assert (table["evaluation"]["mean"], table["evaluation"]["seeds"]) == (450.0, 3)
+    assert table["evaluation"]["episodes"] == 300
     assert 400.0 <= table["evaluation"]["low"] < 450.0 < table["evaluation"]["high"] <= 500.0
     assert (table["reached"], table["steps_to_target"]) == (2, 70.0)
+    results[1]["target_reached"] = {"steps": 100, "seconds": 3.0}
+    assert seeds_view(results)["target_reached"] == {"steps": 80.0, "seconds": 2.0}
+
+
+def test_a_run_without_a_result_is_listed_with_what_its_store_knows(tmp_path, reports):
+    folder = make(tmp_path / "cut")
+    recorder = Recorder(lambda limit: (), [SqliteStore(folder / STORE)], Progress(started_at=1000.0))
+    recorder.write(reports.actor([20.0, 30.0], at=1001.0))
+    recorder.write(reports.update(steps=400, at=1002.0))
+    recorder.write(reports.update(update=2, steps=800, at=1004.0))
+    recorder.close()
+    (view,) = runs_view(tmp_path)
+    assert (view["finished"], view["steps"], view["train_return"], view["steps_per_second"]) == (False, 800, 25.0, 200)
+
+
+def test_folders_are_whole_paths_wherever_one_stands(tmp_path, monkeypatch):
+    make(tmp_path / "one")
+    monkeypatch.chdir(tmp_path)
+    assert runs_view(".")[0]["folder"] == run_view("one")["folder"] == str(tmp_path / "one")

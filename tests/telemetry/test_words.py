@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from millstream.telemetry.words import brief, duration, number, sparkline
+from millstream.telemetry.words import brief, counted, duration, number, sparkline
 
 
 def test_a_sparkline_rises_with_its_values():
@@ -22,11 +22,17 @@ def test_a_sparkline_survives_what_is_not_a_number():
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0.0000"), (0.00412, "0.0041"), (-1.234, "-1.23"), (412.34, "412.3"), (12345.6, "12,345.6"),
+    [(0, "0"), (-0.0, "0"), (0.00412, "0.0041"), (-1.234, "-1.23"), (412.34, "412.3"), (12345.6, "12,345.6"),
      (1.5e7, "1.50e+07"), (2e-6, "2.00e-06"), (math.nan, "nan"), (None, "None")],
 )  # fmt: skip
 def test_numbers_have_the_figures_that_mean_something(value, text):
     assert number(value) == text
+
+
+def test_one_is_not_several():
+    assert (counted(1, "episode"), counted(0, "episode"), counted(1200, "step")) == (
+        "1 episode", "0 episodes", "1,200 steps",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3723, "1:02:03"), (-5, "0:00")])

@@ -14,11 +14,11 @@ _TUNED: dict[tuple[str, str], dict[str, Any]] = {
     ("ppo", "CartPole-v1"): {
         "total_steps": 1_000_000,
         "target": 475.0,
-        "actor": {"envs": 64, "unroll": 32},
+        "actor": {"envs": 32, "unroll": 32},
         "hyper": {
-            "learning_rate": 2.5e-3,
-            "minibatch": 512,
-            "epochs": 6,
+            "learning_rate": 1e-3,
+            "minibatch": 256,
+            "epochs": 8,
             "discount": 0.98,
             "trace": 0.9,
         },
@@ -28,7 +28,13 @@ _TUNED: dict[tuple[str, str], dict[str, Any]] = {
         # higher than 475: one lucky stretch of sampled episodes should not end the run
         "target": 490.0,
         "actor": {"envs": 64},
-        "hyper": {"learning_rate": 3e-3, "minibatch": 640, "discount": 0.98, "value_weight": 0.25},
+        "hyper": {
+            "learning_rate": 1e-3,
+            "minibatch": 640,
+            "discount": 0.98,
+            "entropy": 0.02,
+            "normalise_rewards": True,
+        },
     },
     ("ppo", "Pendulum-v1"): {
         "total_steps": 500_000,

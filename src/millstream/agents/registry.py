@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import inspect
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -18,19 +19,8 @@ _AGENTS = {
     "ppo": "millstream.agents.ppo:PPO",
     "impala": "millstream.agents.impala:Impala",
 }
-_ATTRIBUTES = (
-    "Hyper",
-    "window",
-    "max_lag",
-    "sequences",
-    "init",
-    "policy",
-    "carry",
-    "act",
-    "prepare",
-    "gradients",
-    "apply",
-)
+_OF_CLASS = ("Hyper", "window", "init", "policy", "carry", "act", "prepare", "gradients", "apply")
+_ATTRIBUTES = (*_OF_CLASS, "max_lag", "sequences")  # the last two may be decided when it is built
 
 
 def names() -> list[str]:
@@ -41,25 +31,35 @@ def names() -> list[str]:
 def find(name: str) -> Any:
     """The class of an algorithm."""
     if ":" in name:
-        return load(name, "algorithm")
+        return _complete(name, load(name, "algorithm"), _OF_CLASS)
     if name in _AGENTS:
         return load(_AGENTS[name], "algorithm")
     for point in entry_points(group="millstream.agents", name=name):
-        return point.load()
+        return _complete(name, point.load(), _OF_CLASS)
     raise UnknownName.of("algorithm", name, names(), "(your own: module:Class)")
 
 
 def make(name: str, spec: EnvSpec, network: Mapping[str, Any] | None = None) -> Agent[Any]:
     """An agent for a spec; `network` holds the settings of its network."""
     kind = find(name)
-    if not callable(kind):
-        raise AgentError(f"{name} is not an agent but {kind!r}; name a class")
     built = build(spec, for_space(spec.action), **(network or {}))
-    agent = kind(spec, built, Features(spec, images=built.images))
-    missing = [attribute for attribute in _ATTRIBUTES if not hasattr(agent, attribute)]
+    given = (spec, built, Features(spec, images=built.images))
+    try:
+        inspect.signature(kind).bind(*given)
+    except TypeError as error:
+        raise AgentError(f"{name} cannot be built from (spec, network, features): {error}") from error
+    agent: Agent[Any] = _complete(name, kind(*given), _ATTRIBUTES)
+    return agent
+
+
+def _complete(name: str, found: Any, attributes: Sequence[str]) -> Any:
+    """What was found, if it has all that an agent has."""
+    if not callable(found) and attributes is _OF_CLASS:
+        raise AgentError(f"{name} is not an agent but {found!r}; name a class")
+    missing = [attribute for attribute in attributes if not hasattr(found, attribute)]
     if missing:
         raise AgentError(f"{name} is not an agent: it lacks {', '.join(missing)}; see core/ports.py, Agent")
-    return agent
+    return found
 
 
 def load(path: str, kind: str) -> Any:

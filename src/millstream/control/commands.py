@@ -67,7 +67,7 @@ class Stop:
 
     def apply(self, desired: Desired) -> Desired:
         """Stopping, and the first reason stays."""
-        return desired if desired.stopping else desired.change(stopping=True, reason=self.reason)
+        return desired if desired.stopping else desired.change(stopping=True, stopped_by="stopped", reason=self.reason)
 
 
 @command("scale")
@@ -75,8 +75,8 @@ class Stop:
 class Scale:
     """Set how many actors should run, 0 to 16."""
 
-    actors: int
-    """How many."""
+    actors: int = dataclasses.field(metadata={"example": 4})
+    """How many actors there should be."""
 
     def apply(self, desired: Desired) -> Desired:
         """That many actors."""

@@ -175,6 +175,7 @@ def ask(path: Path, request: Mapping[str, Any], timeout: float = 5.0) -> Any:
             end.sendall(json.dumps(request).encode() + b"\n")
             line = end.makefile("rb").readline()
         except (FileNotFoundError, ConnectionRefusedError) as error:
+            sweep(path)  # a root that was killed could not, and in one process there was nobody else
             raise RunError(f"the run in {path.parent} is not running") from error
         except (TimeoutError, BlockingIOError) as error:
             raise RunError(f"the run in {path.parent} did not answer in {timeout:g} s; is it stopped?") from error
@@ -207,17 +208,20 @@ def _listen(path: Path) -> socket.socket:
     path.parent.mkdir(parents=True, exist_ok=True)
     _clear(path)
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with _reachable(path) as address:
+    draft = path.with_name(f".{path.name}")  # a socket that refuses is swept away: it gets its name when it listens
+    draft.unlink(missing_ok=True)
+    with _reachable(draft) as address:
         server.bind(address)
-    path.chmod(0o600)  # before listening: until then nobody can connect
+    draft.chmod(0o600)
     server.listen(_MOST_CLIENTS)
     server.setblocking(False)
+    draft.rename(path)
     return server
 
 
 def sweep(path: Path) -> None:
-    """A worker whose root died removes its socket; one whose root lives leaves it."""
-    with contextlib.suppress(RunError, FileNotFoundError):  # the root lives, or another worker was quicker
+    """Remove the socket of a root that died; that of one that lives stays."""
+    with contextlib.suppress(RunError, OSError):  # the root lives, another was quicker, or it is not ours to remove
         _clear(path)
 
 

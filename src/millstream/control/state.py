@@ -20,8 +20,10 @@ class Desired:
     evaluator: int = 0
     paused: bool = False
     stopping: bool = False
+    stopped_by: str | None = None
+    """What stops the run: target, steps, stopped, interrupted or callback."""
     reason: str | None = None
-    """Why the run is stopping."""
+    """Why, in somebody's own words."""
     fixed: bool = False
     """Whether the workers are parts of one process, so that their number cannot change."""
     checkpoints: int = 0

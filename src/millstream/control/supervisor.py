@@ -9,7 +9,7 @@ from typing import Any
 
 from millstream.control.state import Desired, Intent
 from millstream.core.data import Start, Stop, Worker
-from millstream.core.errors import MillError, WorkerFailed
+from millstream.core.errors import EnvLost, MillError, WorkerFailed
 from millstream.core.ports import Clock, Host
 
 FAST = 10.0
@@ -69,7 +69,8 @@ def failure(desired: Desired, worker: Worker, crashes: Crashes | None) -> str | 
 
 def remember(worker: Worker, before: Crashes | None, now: float) -> Crashes:
     """The history of a worker after this death."""
-    progress = KILLED if worker.exit_code in (-signal.SIGKILL, -signal.SIGTERM) else FAST
+    killed = (-signal.SIGKILL, -signal.SIGTERM, EnvLost.exit_code)
+    progress = KILLED if worker.exit_code in killed else FAST
     fast = now - worker.started_at < progress
     return Crashes(before.in_a_row + 1 if fast and before else int(fast), now)
 
@@ -117,7 +118,7 @@ class Supervisor:
             return
         if worker.role == "learner" and worker.exit_code == 0:
             if not self._intent.desired.stopping:
-                self._intent.desired = self._intent.desired.change(stopping=True, reason="finished")
+                self._intent.desired = self._intent.desired.change(stopping=True, stopped_by="steps")
             return
         self._crashes[worker.name] = remember(worker, self._crashes.get(worker.name), now)
         ended = f"{worker.name} died: {worker.error or 'it ended by itself'}"

@@ -5,6 +5,7 @@ MillError
 ├── UnknownName      nothing is registered under that name
 ├── MissingPart      an optional package is not installed
 ├── EnvError         the environment broke its promise
+│   └── EnvLost      a process of the environment was killed; it can be tried again
 ├── AgentError       the agent broke its promise
 ├── Diverged         the numbers of learning are no longer finite
 ├── CheckpointError  no usable checkpoint, or one of another experiment
@@ -49,11 +50,19 @@ class MissingPart(MillError):
     @classmethod
     def of(cls, what: str, extra: str) -> MissingPart:
         """An error that says which extra to install."""
-        return cls(f"{what} is not installed; run: pip install 'millstream[{extra}]'")
+        clone = f"from a clone: pip install -e '.[{extra}]'"
+        return cls(f"{what} is not installed; run: pip install 'millstream[{extra}]' ({clone})")
 
 
 class EnvError(MillError):
     """The environment broke its promise."""
+
+
+class EnvLost(EnvError):
+    """A process of the environment was killed; it can be tried again."""
+
+    exit_code = 75
+    """What `sysexits.h` calls a temporary failure: a worker that ends so is replaced."""
 
 
 class AgentError(MillError):

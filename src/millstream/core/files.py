@@ -9,6 +9,9 @@ from pathlib import Path
 
 from millstream.core.errors import StorageError
 
+_NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT, errno.EISDIR)
+"""What a folder elsewhere would mend."""
+
 
 def write_durably(path: Path, body: bytes) -> None:
     """Written and on the disk."""
@@ -45,6 +48,6 @@ def storage_error(error: OSError, path: Path) -> StorageError:
     """What a person can do about it."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageError(f"the disk is full: {path} could not be written; free some space, then mill resume")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if error.errno in _NO_PLACE:
         return StorageError(f"{path} cannot be written ({error.strerror}); choose another place with --folder")
     return StorageError(f"{path} could not be written: {error.strerror or error}")

@@ -107,6 +107,14 @@ class Agent(Protocol[S]):
         """Clip and step the optimiser; the old state may be used up."""
 
 
+@runtime_checkable
+class Adopts(Protocol):
+    """An optional gift of agents: to begin with the weights of another run."""
+
+    def adopt(self, state: Any, params: Params) -> Any:
+        """The state with these weights and statistics; CheckpointError when they do not fit."""
+
+
 class Subscription(Protocol[M]):
     """One reader's place in a topic."""
 

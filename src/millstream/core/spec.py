@@ -121,11 +121,43 @@ class EnvSpec:
 
     def difference(self, other: EnvSpec) -> str | None:
         """The first thing in which a policy for this spec would not fit the other; None when it fits."""
-        for name in ("observations", "action", "stack", "masked"):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
-                return f"{name} differ: {mine} here, {theirs} there"
+        if set(self.observations) != set(other.observations):
+            mine, theirs = (", ".join(spec.observations) or "nothing" for spec in (self, other))
+            return f"the policy expects the observations {mine}; this environment shows {theirs}"
+        for name, space in self.observations.items():
+            if space != other.observations[name]:
+                expects, shows = _in_words(space, other.observations[name])
+                return f"the policy expects {name} to be {expects}, this environment shows {shows}"
+        if self.action != other.action:
+            chooses, takes = _in_words(self.action, other.action)
+            return f"the policy chooses {chooses}, this environment takes {takes}"
+        if self.stack != other.stack:
+            return f"the policy expects {self.stack} frames at once, this environment shows {other.stack}"
+        if self.masked != other.masked:
+            words = ("no action masks", "action masks")
+            return f"the policy expects {words[self.masked]}, this environment shows {words[other.masked]}"
         return None
+
+
+def _in_words(one: Space, other: Space) -> tuple[str, str]:
+    """Two spaces that differ, as briefly as shows in what; bounds only where all else is equal."""
+    alike = isinstance(one, Box) and isinstance(other, Box) and (one.shape, one.dtype) == (other.shape, other.dtype)
+    return _words(one, alike), _words(other, alike)
+
+
+def _words(space: Space, bounds: bool) -> str:
+    if isinstance(space, Discrete):
+        return f"one of {space.n}"
+    if isinstance(space, MultiDiscrete):
+        return f"one each of {_short(space.nvec)}"
+    edges = f" from {_short(space.low)} to {_short(space.high)}" if bounds else ""
+    return f"{space.dtype} of shape {space.shape}{edges}"
+
+
+def _short(edge: float | tuple[float, ...]) -> str:
+    if not isinstance(edge, tuple):
+        return f"{edge:.4g}"
+    return f"({', '.join(f'{number:.4g}' for number in edge[:6])}{', ...' if len(edge) > 6 else ''})"
 
 
 def space_to_json(space: Space) -> dict[str, Any]:

@@ -30,11 +30,8 @@ def envs(options: Namespace) -> int:
     if len(options.words) > 1:
         raise ConfigError(f"one filter at a time, got {' '.join(options.words)!r}; see mill envs --help")
     found = catalogue.environments(*options.words)
-    if options.json:
-        saying.say_json({"environments": found})
-        return 0
-    if not found:
-        print(f"No environment is named like {options.words[0]!r}; your own is module:factory.")
+    named = f"named like {options.words[0]!r}" if options.words else "known"
+    if saying.said("environments", found, options.json, f"No environment is {named}; your own is module:factory."):
         return 0
     rows = [(env["id"], env["about"], f"millstream[{env['extra']}]" if env["extra"] else "") for env in found]
     saying.table(("environment", "what it is", "needs"), rows, fold="what it is")
@@ -91,8 +88,7 @@ def presets(options: Namespace) -> int:
     from millstream import catalogue
 
     found = catalogue.presets()
-    if options.json:
-        saying.say_json({"presets": found})
+    if saying.said("presets", found, options.json, "There are no presets."):
         return 0
     rows = [(each["env"], each["algo"], ", ".join(_flat(each["settings"]))) for each in found]
     saying.table(("environment", "algorithm", "settings"), rows, fold="settings")

@@ -6,6 +6,7 @@ Nothing heavy is imported before it is known what was asked for: a start of `mil
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
 from collections.abc import Sequence
@@ -58,8 +59,14 @@ def steering() -> dict[str, Command]:
     for name, kind in REGISTRY.items():
         if name not in COMMANDS:
             about = (kind.__doc__ or "").strip().rstrip(".")
-            found[name] = Command("steer", about[:1].lower() + about[1:], f"mill {name} latest")
+            found[name] = Command("steer", about[:1].lower() + about[1:], _example(name, kind))
     return found
+
+
+def _example(name: str, kind: Any) -> str:
+    """The shortest thing that can be typed: what has no default is spelt out."""
+    needed = [each for each in dataclasses.fields(kind) if each.default is dataclasses.MISSING]
+    return " ".join([f"mill {name} latest", *(str(each.metadata["example"]) for each in needed)])
 
 
 class Parser(argparse.ArgumentParser):
@@ -74,7 +81,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code is 0, 1 for findings, 2 for an error, 130 when interrupted."""
+    """Run one command; the exit code is 0, 1 for findings, 2 for an error (75 if it may pass), 130 when interrupted."""
     _quiet_arithmetic()
     here = os.path.realpath(".")
     if here not in sys.path:
@@ -85,7 +92,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows a question mark, not a traceback
     from millstream.doors.failing import guarded
 
-    return guarded(lambda: _dispatch(words), json_wanted="--json" in words or "--json-lines" in words)
+    as_json = next((word for word in ("--json", "--json-lines") if word in words), "")
+    return guarded(lambda: _dispatch(words), as_json.removeprefix("--"))
 
 
 def _dispatch(words: list[str]) -> int:

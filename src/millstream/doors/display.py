@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import deque
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from millstream.core.ports import Clock
 from millstream.core.topics import Report
+from millstream.doors import saying
 from millstream.doors.panel import elapsed, evaluation_words, export_svg, line, panel
 from millstream.telemetry.limits import limits
 from millstream.telemetry.progress import Progress
@@ -21,6 +20,22 @@ if TYPE_CHECKING:
 __all__ = ["Display", "JsonLines", "Lines", "display_for", "export_svg", "line", "panel"]
 
 
+class Beat:
+    """Says when it is time again."""
+
+    def __init__(self, clock: Clock, every: float) -> None:
+        self._clock, self._every = clock, every
+        self._last = -math.inf
+
+    def due(self) -> bool:
+        """Whether so many seconds have passed; if so, they begin anew."""
+        moment = self._clock.monotonic()
+        if moment - self._last < self._every:
+            return False
+        self._last = moment
+        return True
+
+
 class Display:
     """The live panel, redrawn at most `hertz` times a second; events stand below it."""
 
@@ -30,8 +45,7 @@ class Display:
         self.clock = clock
         self.title = title
         self.events: deque[Report] = deque(maxlen=6)
-        self._period = 1 / hertz
-        self._drawn_at = -math.inf
+        self._beat = Beat(clock, 1 / hertz)
         self._live: Live | None = None
 
     def write(self, report: Report) -> None:
@@ -41,10 +55,8 @@ class Display:
 
     def step(self) -> int:
         """Redraw when it is time; 1 when it was."""
-        moment = self.clock.monotonic()
-        if moment - self._drawn_at < self._period:
+        if not self._beat.due():
             return 0
-        self._drawn_at = moment
         self._draw()
         return 1
 
@@ -55,6 +67,7 @@ class Display:
             self._live.stop()
 
     def _draw(self, ended: bool = False) -> None:
+        from rich.console import Group
         from rich.live import Live
 
         if self._live is None:
@@ -64,7 +77,8 @@ class Display:
         events = list(self.events)[-room:] if room else []
         now = None if ended else self.clock.now()
         drawn = panel(self.progress, self.title, events, self.console.width, now, ended)
-        self._live.update(drawn, refresh=True)
+        # the cursor rests on a line of its own, or the terminal's ^C would wrap, and the next frame leave a border
+        self._live.update(drawn if ended else Group(drawn, ""), refresh=True)
 
 
 class Lines:
@@ -74,8 +88,7 @@ class Lines:
         self.console = console
         self.progress = progress
         self.clock = clock
-        self.every = every
-        self._said_at = -math.inf
+        self._beat = Beat(clock, every)
         self._said = ""
 
     def write(self, report: Report) -> None:
@@ -87,10 +100,8 @@ class Lines:
 
     def step(self) -> int:
         """Say how the run is doing, first after the first update; 1 when it was time to."""
-        moment = self.clock.monotonic()
-        if not self.progress.updates or moment - self._said_at < self.every:
+        if not self.progress.updates or not self._beat.due():
             return 0
-        self._said_at = moment
         self._say(line(self.progress, self.clock.now()))
         return 1
 
@@ -112,20 +123,17 @@ class JsonLines:
         self.out = out
         self.progress = progress
         self.clock = clock
-        self.every = every
-        self._said_at = -math.inf
+        self._beat = Beat(clock, every)
 
     def write(self, report: Report) -> None:
         """Pass on what happens seldom."""
         if report["kind"] in ("event", "evaluation", "checkpoint"):
-            self._say({name: value for name, value in report.items() if name != "returns"})
+            saying.say_json({name: value for name, value in report.items() if name != "returns"}, self.out)
 
     def step(self) -> int:
         """Tell the progress when it is time; 1 when it was."""
-        moment = self.clock.monotonic()
-        if moment - self._said_at < self.every:
+        if not self._beat.due():
             return 0
-        self._said_at = moment
         self._tell()
         return 1
 
@@ -135,23 +143,11 @@ class JsonLines:
 
     def _tell(self) -> None:
         now = self.clock.now()
-        self._say({"kind": "progress", **self.progress.view(now), "limits": limits(self.progress, now), "at": now})
-
-    def _say(self, value: Mapping[str, Any]) -> None:
-        self.out.write(json.dumps(_strict(value)) + "\n")
-        self.out.flush()
+        told = {"kind": "progress", **self.progress.view(now), "limits": limits(self.progress, now), "at": now}
+        saying.say_json(told, self.out)
 
 
 def display_for(console: Console, progress: Progress, clock: Clock, title: str) -> Display | Lines:
     """The live panel where it can be drawn, plain lines elsewhere."""
     drawable = console.is_terminal and not console.is_dumb_terminal and console.encoding.startswith("utf")
     return Display(console, progress, clock, title) if drawable else Lines(console, progress, clock)
-
-
-def _strict(value: Any) -> Any:
-    """The same without NaN and infinities, which are not JSON."""
-    if isinstance(value, Mapping):
-        return {str(key): _strict(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -24,6 +24,7 @@ EXTRAS = {
     "atari": ("Atari games", "ale_py", "cv2"),
     "envpool": ("EnvPool environments", "envpool"),
     "box2d": ("LunarLander and the like", "Box2D"),
+    "mujoco": ("Ant, Hopper and the like", "mujoco"),
     "classic": ("pictures of Gymnasium's classic environments", "pygame"),
     "video": ("videos as .mp4 instead of .gif", "imageio_ffmpeg"),
     "onnx": ("mill export --format onnx", "onnx"),
@@ -64,7 +65,7 @@ def doctor(options: Namespace) -> int:
         )
     else:
         _say("This machine", machine)
-        _say("Extras", extras)
+        _say("Extras (from a clone: pip install -e '.[NAME]')", extras)
         saying.heading(
             "Fit to train." if fit else "Not fit to train: mend what is marked ✘.", _STYLES["good" if fit else "bad"]
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.doors import saying
 from millstream.doors.failing import INTERRUPTED
 from millstream.doors.finding import called, shown
-from millstream.telemetry.words import number
+from millstream.telemetry.words import counted, number
 
 if TYPE_CHECKING:
     from millstream.config import Experiment
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
 def finish(run: Run, experiment: Experiment, options: Namespace) -> int:
     """Print the result in the form that was asked for; the exit code."""
-    if options.json or options.json_lines:
+    if options.json_lines:
+        saying.say_json({"kind": "result", **run.result})
+    elif options.json:
         saying.say_json(run.result)
     elif not options.quiet:
         summary(run, experiment)
-    return INTERRUPTED if run.result["stopped_by"] == "interrupted" else 0
+    return INTERRUPTED if run.interrupted else 0
 
 
 def summary(run: Run, experiment: Experiment) -> None:
@@ -53,6 +55,9 @@ def verdict(result: Mapping[str, Any], target: float | None) -> tuple[bool | Non
     what = f"{result['env']} with {result['algo']}"
     if result["stopped_by"] == "interrupted":
         return None, f"Interrupted, and saved: {what} after {result['steps']:,} steps."
+    if result["stopped_by"] == "stopped":
+        why = f" ({result['reason']})" if result.get("reason") else ""
+        return None, f"Stopped{why}, and saved: {what} after {result['steps']:,} steps."
     if target is None:
         return None, f"Trained: {what}."
     mean, reached = (result["evaluation"] or {}).get("mean"), result["target_reached"]
@@ -71,7 +76,9 @@ def judgement(evaluation: Mapping[str, Any] | None, stochastic: bool = False) ->
         return "none"
     kind = "sampled" if stochastic else "greedy"
     interval = f"{number(evaluation['low'])} to {number(evaluation['high'])}"
-    return f"{number(evaluation['mean'])} (95 % interval {interval}; {evaluation['episodes']} episodes, {kind})"
+    return (
+        f"{number(evaluation['mean'])} (95 % interval {interval}; {counted(evaluation['episodes'], 'episode')}, {kind})"
+    )
 
 
 def _next(result: Mapping[str, Any], name: str) -> list[tuple[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from millstream.core import errors
 from millstream.core.errors import MillError, WorkerFailed
+from millstream.doors import saying
 
 INTERRUPTED, BUG = 130, 1
 """Exit codes of Ctrl-C, and of a fault of ours."""
@@ -21,22 +21,35 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 _WORKER = re.compile(r"^\S+ failed: (?P<kind>\w+): (?P<text>.*)$", re.DOTALL)
 
 
-def guarded(command: Callable[[], int], json_wanted: bool) -> int:
-    """Run a command; whatever goes wrong is told, and becomes an exit code."""
+def guarded(command: Callable[[], int], as_json: str = "") -> int:
+    """Run a command; whatever goes wrong is told, and becomes an exit code. `as_json`: "json", "json-lines" or ""."""
+    try:
+        if not as_json:
+            return _guarded(command, "")
+        with saying.for_programs_only():
+            return _guarded(command, as_json)
+    except BrokenPipeError:
+        # whoever read us has gone, as in `mill runs | head`; Python would complain again when it closes the stream
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _guarded(command: Callable[[], int], as_json: str) -> int:
     try:
         code = command()
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # whoever read us has gone, as in `mill runs | head`; Python would complain again when it closes the stream
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
+        raise
+    except KeyboardInterrupt as error:
+        if as_json or hasattr(error, "__notes__"):  # a person who is owed nothing more is told nothing more
+            error.args = ("interrupted",)
+            _say("Interrupted", one_line(error), as_json)
         return INTERRUPTED
     except SystemExit as ending:  # `--help`
         return ending.code if isinstance(ending.code, int) else 0
     except Exception as error:
-        return _told(known(error), json_wanted)
+        return _told(known(error), as_json)
 
 
 def known(error: Exception) -> Exception:
@@ -68,13 +81,18 @@ def one_line(error: BaseException) -> str:
     return "; ".join(" ".join(part.split()) for part in parts)
 
 
-def _told(error: Exception, json_wanted: bool) -> int:
+def _told(error: Exception, as_json: str) -> int:
     ours = isinstance(error, MillError)
     text = one_line(error) if ours else _apology(error)
-    print(f"mill: {text}", file=sys.stderr)
-    if json_wanted:
-        print(json.dumps({"error": type(error).__name__, "text": text}), flush=True)
+    _say(type(error).__name__, text, as_json)
     return error.exit_code if isinstance(error, MillError) else BUG
+
+
+def _say(name: str, text: str, as_json: str) -> None:
+    print(f"mill: {text}", file=sys.stderr)
+    if as_json:
+        kind = {"kind": "error"} if as_json == "json-lines" else {}
+        saying.say_json({**kind, "error": name, "text": text})
 
 
 def _apology(error: Exception) -> str:

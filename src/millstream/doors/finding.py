@@ -10,6 +10,7 @@ from millstream.core.errors import RunError, UnknownName
 
 LATEST = "latest"
 _CONFIG = "config.json"
+_TRACES = ("run.sock", "result.json")
 
 
 def add_folder(parser: ArgumentParser) -> None:
@@ -36,11 +37,15 @@ def find_run(name: str, folder: Path) -> Path:
     """The folder of a run; RunError or UnknownName when there is none, or more than one."""
     if (Path(name) / _CONFIG).is_file():
         return Path(name).resolve()
-    names = [path.parent.name for path in newest_first(folder)]
+    runs = [path.parent for path in newest_first(folder)]
     if name == LATEST:
-        if not names:
+        if not runs:
             raise RunError(f"there are no runs in {folder}; mill train makes one, --folder looks elsewhere")
-        return (folder / names[0]).resolve()
+        for run in runs:
+            if _came_to_something(run):
+                return run.resolve()
+        raise RunError(f"no run in {folder} has trained anything yet; the newest is {runs[0].name}")
+    names = [run.name for run in runs]
     found = [name] if name in names else [each for each in names if each.startswith(name)]
     if not found:
         raise UnknownName.of("run", name, names, f"(in {folder}; mill runs lists them)")
@@ -48,6 +53,12 @@ def find_run(name: str, folder: Path) -> Path:
         shown = ", ".join(sorted(found)[:4]) + (", ..." if len(found) > 4 else "")
         raise RunError(f"{len(found)} runs begin with {name!r}: {shown}; write more of the name")
     return (folder / found[0]).resolve()
+
+
+def _came_to_something(run: Path) -> bool:
+    """Whether it runs, or has trained: a start that failed is not the latest run that a person means."""
+    learnt = run / "journal.jsonl"
+    return any((run / name).exists() for name in _TRACES) or (learnt.exists() and learnt.stat().st_size > 0)
 
 
 def newest_first(folder: Path) -> list[Path]:

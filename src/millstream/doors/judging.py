@@ -59,7 +59,7 @@ def record(options: Namespace) -> int:
 
     folder = run_of(options)
     path = training.record(folder, options.out, seed=options.seed, name=options.policy)
-    saying.say_json({"run": folder.name, "video": str(path)}) if options.json else print(shown(path))
+    saying.say_json({"run": folder.name, "video": str(path.resolve())}) if options.json else print(shown(path))
     return 0
 
 
@@ -69,7 +69,7 @@ def export(options: Namespace) -> int:
 
     folder = run_of(options)
     path = exporting.export(folder, options.format, options.out, options.policy)
-    saying.say_json({"run": folder.name, "format": options.format, "file": str(path)}) if options.json else print(
-        shown(path)
-    )
+    saying.say_json(
+        {"run": folder.name, "format": options.format, "file": str(path.resolve())}
+    ) if options.json else print(shown(path))
     return 0

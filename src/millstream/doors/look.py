@@ -15,7 +15,15 @@ from millstream.doors.steer import state_of
 from millstream.telemetry import views
 from millstream.telemetry.words import brief, duration, number, sparkline
 
-_STYLES = {"running": saying.GOOD, "paused": "#E69F00", "finished": "", "cut off": "dim", "damaged": saying.BAD}
+_STYLES = {
+    "running": saying.GOOD,
+    "paused": "#E69F00",
+    "finished": "",
+    "stopped": "dim",
+    "interrupted": "dim",
+    "cut off": "dim",
+    "damaged": saying.BAD,
+}
 
 
 def configure(parser: ArgumentParser, name: str) -> None:
@@ -39,11 +47,7 @@ def configure(parser: ArgumentParser, name: str) -> None:
 def runs(options: Namespace) -> int:
     """A line a run, the newest first."""
     found = [{**run, "state": _state(run)} for run in views.runs_view(options.folder)]
-    if options.json:
-        saying.say_json({"runs": found})
-        return 0
-    if not found:
-        print(f"There are no runs in {options.folder} yet. `mill train` makes one.")
+    if saying.said("runs", found, options.json, f"There are no runs in {options.folder} yet. `mill train` makes one."):
         return 0
     columns = ("run", "state", "steps", "return", "judged", "steps/s")
     saying.table(columns, [_line(run) for run in found], right=columns[2:], fold="run")
@@ -65,7 +69,14 @@ def _line(run: Mapping[str, Any]) -> tuple[Any, ...]:
 def _state(run: Mapping[str, Any]) -> str:
     if "damaged" in run:
         return "damaged"
-    return state_of(Path(run["folder"])) or ("finished" if run["finished"] else "cut off")
+    return state_of(Path(run["folder"])) or (_ended(run["stopped_by"]) if run["finished"] else "cut off")
+
+
+def _ended(stopped_by: str | None) -> str:
+    """A run that did what it should is finished; any other was interrupted, or stopped by somebody."""
+    if stopped_by == "interrupted":
+        return "interrupted"
+    return "finished" if stopped_by in (None, "target", "steps") else "stopped"
 
 
 # --- show ------------------------------------------------------------------------------------------------------------
@@ -97,20 +108,22 @@ def _facts(view: Mapping[str, Any]) -> list[tuple[str, str]]:
     if config["hyper"]:
         rows.append(("hyper", ", ".join(f"{name} {value}" for name, value in config["hyper"].items())))
     if result:
-        rows.append(("ended by", str(result["stopped_by"])))
+        why = f" ({result['reason']})" if result.get("reason") else ""
+        rows.append(("ended by", f"{result['stopped_by']}{why}"))
     return rows
 
 
 def _numbers(view: Mapping[str, Any], folder: Path) -> list[tuple[str, str]]:
     result, latest = view["result"] or {}, view["latest"]
     rows = []
-    if result:
-        speed = result["steps_per_second"]
-        words = f"{result['steps']:,} in {duration(result['seconds'])}"
+    if view["steps"] is not None:
+        words = f"{view['steps']:,}" + (f" in {duration(view['seconds'])}" if view["seconds"] is not None else "")
+        speed = view["steps_per_second"]
         rows.append(("steps", words + (f", {speed:,.0f} a second" if speed else "")))
-        rows.append(("training", f"{_number(result['train_return'])}  {_curve(folder)}"))
-    else:
-        rows.append(("training", _curve(folder) or "nothing yet"))
+    ended = view["train_return"] is not None
+    rows.append(
+        ("training", f"{number(view['train_return'])}  {_curve(folder)}" if ended else "no episode has ended yet")
+    )
     judged = result.get("evaluation") or (view["evaluations"][-1] if view["evaluations"] else None)
     if judged:
         rows.append(("evaluation", judgement(judged, view["config"]["evaluation"]["stochastic"])))
@@ -161,7 +174,7 @@ def plot(options: Namespace) -> int:
     """Draw one run with all its curves, or the returns of several."""
     folders = [find_run(name, Path(options.folder)) for name in options.names or [LATEST]]
     drawn = _plot_one(folders[0], options.out) if len(folders) == 1 else _plot_many(folders, options)
-    saying.say_json({"plot": str(drawn)}) if options.json else print(shown(drawn))
+    saying.say_json({"plot": str(drawn.resolve())}) if options.json else print(shown(drawn))
     return 0
 
 

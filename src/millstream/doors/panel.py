@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from millstream.core.topics import Report
 from millstream.telemetry.limits import limits
 from millstream.telemetry.progress import Progress
-from millstream.telemetry.words import brief, duration, number, sparkline
+from millstream.telemetry.words import brief, counted, duration, number, sparkline
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -56,10 +56,10 @@ def panel(
     sentence = Text(limits(progress, now), style="italic")
     framed = Panel(
         Group(rows, Text(), sentence),
-        title=Text(title, style="bold"),
+        title=Text.assemble((title, "bold"), (" · PAUSED", "bold #E69F00") if progress.paused else ""),
         title_align="left",
         box=box.ROUNDED,
-        border_style="#56B4E9",
+        border_style="#E69F00" if progress.paused else "#56B4E9",
         padding=(0, 1),
     )
     return Group(framed, *(_event(report, progress) for report in events))
@@ -88,6 +88,7 @@ def _bar(progress: Progress, room: int, now: float | None, ended: bool) -> Text:
         f" {math.floor(100 * progress.fraction):3d} %  {brief(progress.trained)} of {brief(progress.total_steps or 0)}"
     )
     time = f"  in {duration(progress.seconds)}" if ended else f"  {duration(left)} left" if left is not None else ""
+    time = "  paused" if progress.paused else time
     width = max(8, min(60, room - len(done) - len(f"{time:12}")))
     filled = round(progress.fraction * width)
     return Text.assemble(("━" * filled, "bold #009E73"), ("━" * (width - filled), "#555555"), done, (time, "bold"))
@@ -116,9 +117,10 @@ def _target(progress: Progress) -> str:
 
 def _speed(progress: Progress, room: int, now: float | None) -> str:
     speed, lag = progress.steps_per_second(now), progress.policy_lag
-    facts = [f"{speed:,.0f} steps/s" if speed is not None else "not measured yet"]
+    unknown = "paused" if progress.paused else "not measured yet"
+    facts = [f"{speed:,.0f} steps/s" if speed is not None else unknown]
     facts += [f"policy lag {lag:.2f}", f"queue {progress.queue}"] if lag is not None else []
-    facts += [f"{progress.episodes:,} episodes", f"{progress.updates:,} updates"]
+    facts += [counted(progress.episodes, "episode"), counted(progress.updates, "update")]
     return _fit(facts, room)
 
 
@@ -191,7 +193,7 @@ def line(progress: Progress, now: float | None = None) -> str:
     facts = [f"{duration(progress.seconds)}  steps {progress.trained:,}{budget}"]
     if progress.train_return is not None:
         facts.append(f"return {number(progress.train_return)}{f' {progress.trend}' if progress.trend else ''}")
-    facts += [f"{speed:,.0f} steps/s"] if speed is not None else []
+    facts += ["paused"] if progress.paused else [f"{speed:,.0f} steps/s"] if speed is not None else []
     facts += [f"policy lag {progress.policy_lag:.2f}"] if progress.policy_lag is not None else []
     facts += [f"{duration(left)} left"] if left and progress.trained < (progress.total_steps or 0) else []
     return "  ".join(facts)
@@ -202,7 +204,7 @@ def evaluation_words(report: Report) -> list[str]:
     interval = f"{number(report['low'])} to {number(report['high'])}"
     return [
         f"{number(report['mean'])} ({interval})",
-        f"{report['episodes']} episodes",
+        counted(report["episodes"], "episode"),
         f"at {brief(report['steps'])} steps",
     ]
 

@@ -67,7 +67,8 @@ def _unpause(folder: Path, status: Mapping[str, Any], changes: Mapping[str, Any]
         raise RunError(f"{folder.name} is just stopping; try again in a moment")
     ask(folder / "run.sock", {"command": "resume"})
     if options.json or options.json_lines:
-        saying.say_json({"run": folder.name, "state": "running", "was": status["state"]})
+        kind = {"kind": "result"} if options.json_lines else {}
+        saying.say_json({**kind, "run": folder.name, "state": "running", "was": status["state"]})
     elif not options.quiet:
         print(
             f"{folder.name} goes on" if status["state"] == "paused" else f"{folder.name} is running; it was not paused"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -24,9 +26,46 @@ def console(stderr: bool = False) -> Console:
     return made if made.is_terminal else Console(file=stream, highlight=False, width=_WIDE)
 
 
+_programs: list[TextIO] = []
+"""The standard output that programs read, while it is kept from everybody else."""
+
+
+@contextmanager
+def for_programs_only() -> Iterator[None]:
+    """Keep standard output for `say_json`: whatever else writes there, C code too, writes to standard error."""
+    try:
+        ours = sys.stdout.fileno() == 1
+    except (OSError, ValueError, AttributeError):
+        ours = False
+    if not ours:  # somebody listens in this very process
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+    except OSError:  # there is no standard error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    _programs.append(os.fdopen(os.dup(kept), "w", encoding="utf-8"))
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        try:
+            _programs.pop().close()
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
+def json_out() -> TextIO:
+    """Where programs read."""
+    return _programs[-1] if _programs else sys.stdout
+
+
 def say_json(value: Any, out: TextIO | None = None) -> None:
     """One object, in one line, as strict JSON."""
-    out = sys.stdout if out is None else out
+    out = json_out() if out is None else out
     out.write(json.dumps(strict(value)) + "\n")
     out.flush()
 
@@ -38,6 +77,15 @@ def strict(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [strict(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def said(name: str, found: Sequence[Any], as_json: bool, nothing: str) -> bool:
+    """Whether a list is told already: to programs as it is, to people when there is nothing in it."""
+    if as_json:
+        say_json({name: found})
+    elif not found:
+        print(nothing)
+    return as_json or not found
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str] = (), fold: str = "") -> None:

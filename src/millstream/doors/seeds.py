@@ -15,7 +15,7 @@ from millstream.core.errors import ConfigError
 from millstream.doors import saying
 from millstream.doors.failing import INTERRUPTED
 from millstream.doors.finding import shown
-from millstream.telemetry.words import number
+from millstream.telemetry.words import counted, number
 
 if TYPE_CHECKING:
     from millstream.config import Experiment
@@ -38,7 +38,7 @@ def train_seeds(options: Namespace, overrides: Mapping[str, Any]) -> int:
         runs.append(training.start(experiment, started_at=started_at, watch=watch, tell=tell))
         if options.json_lines:
             saying.say_json({"kind": "result", **runs[-1].result})
-        if runs[-1].result["stopped_by"] == "interrupted":
+        if runs[-1].interrupted:
             break
         started_at = time.time()
     return _finish(runs, first, options)
@@ -50,11 +50,13 @@ def _finish(runs: Sequence[Run], experiment: Experiment, options: Namespace) -> 
     view = seeds_view([run.result for run in runs])
     plot = _plot(runs, experiment)
     if options.json or options.json_lines:
+        kind = {"kind": "seeds"} if options.json_lines else {}
         about = {"env": experiment.env.id, "algo": experiment.algo, "topology": experiment.topology}
-        saying.say_json({**about, **view, "runs": [dict(run.result) for run in runs], "plot": str(plot)})
+        places = {"plot": str(plot), "folder": str(runs[0].folder.parent)}
+        saying.say_json({**kind, **about, **view, **places})
     elif not options.quiet:
         show(view, experiment, plot)
-    return INTERRUPTED if runs[-1].result["stopped_by"] == "interrupted" else 0
+    return INTERRUPTED if runs[-1].interrupted else 0
 
 
 def _plot(runs: Sequence[Run], experiment: Experiment) -> Path:
@@ -63,7 +65,7 @@ def _plot(runs: Sequence[Run], experiment: Experiment) -> Path:
 
     what = f"{experiment.env.id}__{experiment.algo}__{len(runs)}-seeds"
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", what) + time.strftime("__%Y%m%d-%H%M%S.png")
-    title = f"{experiment.algo} on {experiment.env.id}, {len(runs)} seeds"
+    title = f"{experiment.algo} on {experiment.env.id}, {counted(len(runs), 'seed')}"
     stores = [run.folder / STORE for run in runs]
     return plot_runs([(experiment.algo, stores)], runs[0].folder.parent / "plots" / name, title, experiment.target)
 
@@ -72,7 +74,7 @@ def show(view: Mapping[str, Any], experiment: Experiment, plot: Path) -> None:
     """The table of the seeds, and what they amount to."""
     saying.heading("")
     columns = ("seed", "steps", "seconds", "steps/s", "training", "to target", "evaluation")
-    saying.table(columns, [_row(row) for row in view["rows"]], right=columns)
+    saying.table(columns, [_row(run) for run in view["runs"]], right=columns)
     judged, target = view["evaluation"], experiment.target
     rows = []
     if judged:
@@ -80,12 +82,14 @@ def show(view: Mapping[str, Any], experiment: Experiment, plot: Path) -> None:
         rows.append(("evaluation", f"{number(judged['mean'])} ({spread}; IQM {number(judged['iqm'])})"))
     if target is not None:
         average = f", after {view['steps_to_target']:,.0f} steps on average" if view["reached"] else ""
-        rows.append(("target", f"{target:g} reached by {view['reached']} of {len(view['rows'])} seeds{average}"))
+        rows.append(
+            ("target", f"{target:g} reached by {view['reached']} of {counted(len(view['runs']), 'seed')}{average}")
+        )
     saying.lines([*rows, ("plot", shown(plot))])
 
 
 def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
-    speed, reached = row["steps_per_second"], row["target_reached"]
+    speed, reached, judged = row["steps_per_second"], row["target_reached"], row["evaluation"]
     return (
         str(row["seed"]),
         f"{row['steps']:,}",
@@ -93,5 +97,5 @@ def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
         f"{speed:,.0f}" if speed else "-",
         number(row["train_return"]) if row["train_return"] is not None else "-",
         f"{reached['steps']:,}" if reached else "-",
-        number(row["evaluation"]) if row["evaluation"] is not None else "-",
+        number(judged["mean"]) if judged else "-",
     )

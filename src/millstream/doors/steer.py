@@ -10,10 +10,10 @@ from typing import Any
 
 from millstream.control.commands import REGISTRY
 from millstream.control.desk import ask
-from millstream.core.errors import MillError
+from millstream.core.errors import MillError, RunError
 from millstream.core.settings import read_text
 from millstream.doors import saying
-from millstream.doors.finding import add_run, run_of
+from millstream.doors.finding import add_run, called, run_of
 from millstream.telemetry.words import duration, number
 
 SOCKET = "run.sock"
@@ -26,11 +26,10 @@ def configure(parser: ArgumentParser, name: str) -> None:
     if name == "status":
         parser.set_defaults(run=status)
     else:
+        meanings = _meanings(name) if getattr(parser, "explained", True) else {}
         for field in _fields(name):
-            needed = field.default is dataclasses.MISSING
-            parser.add_argument(
-                field.name if needed else f"--{field.name}", metavar=field.name.upper(), help=_type(field)
-            )
+            needed, about = field.default is dataclasses.MISSING, meanings.get(field.name, "")
+            parser.add_argument(field.name if needed else f"--{field.name}", metavar=field.name.upper(), help=about)
         parser.set_defaults(run=lambda options: tell(name, options))
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -40,7 +39,7 @@ def tell(name: str, options: Namespace) -> int:
     folder = run_of(options)
     values = {field.name: getattr(options, field.name) for field in _fields(name)}
     fields = {key: read_text(text) for key, text in values.items() if text is not None}
-    answer = ask(folder / SOCKET, {"command": name, **fields})
+    answer = _ask(folder, {"command": name, **fields})
     if options.json:
         saying.say_json({"run": folder.name, "command": name, **answer})
     else:
@@ -52,13 +51,38 @@ def tell(name: str, options: Namespace) -> int:
 def status(options: Namespace) -> int:
     """How a run is doing, in its own words."""
     folder = run_of(options)
-    view = ask(folder / SOCKET, {"view": "status"})
+    view = _ask(folder, {"view": "status"})
     if options.json:
         saying.say_json(view)
         return 0
     saying.heading(f"{view['run']}  {view['state']}")
     saying.pairs(_facts(view))
     return 0
+
+
+def _ask(folder: Path, request: Mapping[str, Any]) -> Any:
+    """The run's answer; of a run that has ended it is said how, and what can be done with it."""
+    try:
+        return ask(folder / SOCKET, request)
+    except RunError as error:
+        if (folder / SOCKET).exists():
+            raise
+        name = called(folder)
+        raise RunError(
+            f"{folder.name} is not running: it {_ending(folder)}; mill resume {name} goes on, mill show {name} shows it"
+        ) from error
+
+
+def _ending(folder: Path) -> str:
+    from millstream.telemetry.views import run_view
+
+    result = run_view(folder)["result"]
+    if result is None:
+        return "was cut off before its end"
+    by = result["stopped_by"]
+    words = {"target": "reached its target", "steps": "trained all its steps", "interrupted": "was interrupted"}
+    why = f" ({result['reason']})" if result.get("reason") else ""
+    return f"{words.get(by, f'was stopped{why}')} after {result['steps']:,} steps"
 
 
 def state_of(folder: Path) -> str | None:
@@ -97,6 +121,9 @@ def _fields(name: str) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(kind)
 
 
-def _type(field: dataclasses.Field[Any]) -> str:
-    default = "" if field.default is dataclasses.MISSING else f" ({field.default})"
-    return f"{field.name}, of type {field.type}{default}"
+def _meanings(name: str) -> Mapping[str, str]:
+    """The text under each field of a command, with its default."""
+    from millstream.core.settings import describe
+
+    described = describe(REGISTRY[name])
+    return {each.name: each.meaning + (f" ({each.default})" if each.default is not None else "") for each in described}

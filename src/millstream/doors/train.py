@@ -18,6 +18,10 @@ _FLAGS = (*WHAT, *HOW_LONG, *HOW, *JUDGING, *KEEPING, *FOLDER)
 
 def configure(parser: ArgumentParser, name: str) -> None:
     """The options of `mill train`."""
+    parser.description = (
+        f"{parser.description or ''} What stands in brackets is a default: where there is a preset for the environment "
+        "and the algorithm (`mill presets`), its settings come instead, and what is said here comes before both."
+    ).strip()
     parser.add_argument("place", metavar="ENV", nargs="?", help="what to play; `mill envs` lists names (CartPole-v1)")
     parser.add_argument("--env", "--env-id", dest="env", metavar="ENV", help="the same, by name")
     what = options_.add_flags(parser, "what", WHAT)

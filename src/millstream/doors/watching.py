@@ -10,6 +10,7 @@ from typing import Any, TextIO
 from millstream.config import Experiment
 from millstream.core.ports import Clock
 from millstream.core.topics import Report
+from millstream.doors import saying
 from millstream.running import Watch, Watcher
 from millstream.telemetry.progress import Progress
 
@@ -80,7 +81,7 @@ def watchers(experiment: Experiment, options: Namespace) -> list[Watch]:
 def _json_lines(progress: Progress, clock: Clock) -> Watcher:
     from millstream.doors.display import JsonLines
 
-    return JsonLines(sys.stdout, progress, clock)
+    return JsonLines(saying.json_out(), progress, clock)
 
 
 def _display(out: TextIO, progress: Progress, clock: Clock, title: str) -> Watcher:

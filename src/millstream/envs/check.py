@@ -27,6 +27,8 @@ def check(environment: Any, steps: int = STEPS, seed: int = 0) -> list[str]:
     """
     try:
         env = _made(environment)
+    except MillError as error:
+        return [f"it cannot be made: {error}"]
     except Exception as error:
         return [f"it cannot be made: {summary(error)}"]
     try:

@@ -40,9 +40,7 @@ class Pool:
     metadata: Mapping[str, Any] = {"autoreset_mode": NEXT}
 
     def __init__(self, id: str, slots: int, args: Mapping[str, Any], render: bool = False) -> None:
-        self._library = _library()
-        if id not in self._library.list_all_envs():
-            raise UnknownName.of("EnvPool environment", id, self._library.list_all_envs())
+        self._library = known(id)
         self._id = id
         self.num_envs = slots
         self.render_mode = "rgb_array" if render else None
@@ -85,6 +83,14 @@ class Pool:
         if self._pool is not None:
             self._pool.close()
         self._pool = None
+
+
+def known(id: str) -> Any:
+    """EnvPool itself, if it has an environment of that name."""
+    library = _library()
+    if id not in library.list_all_envs():
+        raise UnknownName.of("EnvPool environment", id, library.list_all_envs())
+    return library
 
 
 def _library() -> Any:

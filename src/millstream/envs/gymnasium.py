@@ -11,6 +11,7 @@ import numpy as np
 from millstream.core.data import Array, Step
 from millstream.core.errors import EnvError, MillError
 from millstream.core.spec import MASK, EnvSpec
+from millstream.envs.processes import vanished
 from millstream.envs.spaces import Chooser, Reader, finite, leaves, legal
 
 NEXT, SAME, DISABLED = "NextStep", "SameStep", "Disabled"
@@ -169,6 +170,8 @@ class Gymnasium:
             return call(*args, **kwargs)
         except MillError as error:
             raise type(error)(f"{self._id}: {error}") from error
+        except (EOFError, ConnectionError) as error:
+            raise vanished(self._vector, self._id, error) from error
         except Exception as error:
             raise EnvError(f"{self._id} raised {summary(error)}") from error
 

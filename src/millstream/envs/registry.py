@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -16,7 +17,7 @@ from millstream.core.errors import ConfigError, EnvError, MillError, MissingPart
 from millstream.core.ports import Env
 from millstream.envs import atari
 from millstream.envs.cartpole import CartPole
-from millstream.envs.envpool import PREFIX, envpool
+from millstream.envs.envpool import PREFIX, envpool, known
 from millstream.envs.guarded import guarded
 from millstream.envs.gymnasium import Gymnasium, summary
 from millstream.envs.snake import Snake
@@ -64,19 +65,29 @@ def make(
     return _gymnasium(id, slots, args, wrappers, vector, stack, render)
 
 
+def check(id: str, wrappers: Sequence[str] = ()) -> None:
+    """Whether there is such an environment, as far as can be said without making it; what is wrong is raised."""
+    if id.startswith(PREFIX):
+        known(id.removeprefix(PREFIX))
+    elif id not in BUILT_IN:
+        _factory(id) if ":" in id else _registered(id)
+    for name in wrappers:
+        _wrapper(name)
+
+
 def names() -> list[tuple[str, str, str]]:
     """Every known environment: its name, one line about it, and which extra it needs."""
-    known = [(id, line, "") for id, (_, line) in BUILT_IN.items()]
-    known.append((f"{PREFIX}<name>", "any environment of EnvPool, by its name there", "envpool"))
-    known.append(("<module>:<factory>", "your own environment", ""))
+    listed = [(id, line, "") for id, (_, line) in BUILT_IN.items()]
+    listed.append((f"{PREFIX}<name>", "any environment of EnvPool, by its name there", "envpool"))
+    listed.append(("<module>:<factory>", "your own environment", ""))
     with suppress(MissingPart):  # what is not installed is not listed
         atari.register()
     try:
         registry = _registry()
     except MissingPart:
-        return known
+        return listed
     ids = sorted(set(registry) - set(BUILT_IN))
-    return known + [(id, f"Gymnasium's {id}", _needs(registry[id])) for id in ids]
+    return listed + [(id, f"Gymnasium's {id}", _needs(registry[id])) for id in ids]
 
 
 def find(id: str) -> Callable[..., Any] | None:
@@ -115,14 +126,9 @@ def _gymnasium(
 def _custom(
     id: str, slots: int, args: Mapping[str, Any], wrappers: Sequence[str], vector: str, stack: int | None, render: bool
 ) -> Env:
-    place, _, name = id.rpartition(":")
-    factory = find(id)
-    if factory is None and name in _registry():  # a module that registers Gymnasium names when it is imported
-        return _gymnasium(name, slots, args, wrappers, vector, stack, render)
+    factory = _factory(id)
     if factory is None:
-        here = vars(_module(id)).items()
-        known = [f"{place}:{key}" for key, made in here if callable(made) and made.__module__ == place]
-        raise UnknownName.of("environment", id, known)
+        return _gymnasium(id.rpartition(":")[2], slots, args, wrappers, vector, stack, render)
     takes = _parameters(factory)
     if render and "render_mode" in takes:
         args = {"render_mode": "rgb_array", **args}
@@ -133,7 +139,7 @@ def _custom(
     maker = partial(_wrapped, partial(_call, id, factory, **args), wrappers)
     with _Making(id, args):
         probe = maker()
-        if not hasattr(probe, "observation_space") or hasattr(probe, "num_envs"):
+        if hasattr(probe, "num_envs") or not _single_env(id, probe):
             return _adopted(id, probe, slots, stack)
         probe.close()
         whole = vectorise(maker, slots, "process" if vector == "process" else "sync")
@@ -145,6 +151,26 @@ def _custom(
         getattr(limits, "max_episode_steps", None),
         getattr(limits, "reward_threshold", None),
     )
+
+
+def _factory(id: str) -> Callable[..., Any] | None:
+    """What stands under `module:factory`; None when that module registered this name with Gymnasium instead."""
+    place, _, name = id.rpartition(":")
+    factory = find(id)
+    if factory is None and name not in _registry():
+        here = vars(_module(id)).items()
+        own = [f"{place}:{key}" for key, made in here if callable(made) and made.__module__ == place]
+        raise UnknownName.of("environment", id, own)
+    return factory
+
+
+def _single_env(id: str, made: Any) -> bool:
+    """Whether this is one environment in Gymnasium's sense; if it is one without its spaces, that is said."""
+    gymnasium = sys.modules.get("gymnasium")  # whoever derives from its Env has imported it
+    lacks = [name for name in ("observation_space", "action_space") if getattr(made, name, None) is None]
+    if lacks and (len(lacks) == 1 or (gymnasium and isinstance(made, gymnasium.Env))):
+        raise EnvError(f"{id} lacks {' and '.join(lacks)}; set {'them' if len(lacks) > 1 else 'it'} in __init__")
+    return not lacks
 
 
 def _adopted(id: str, made: Any, slots: int, stack: int | None) -> Env:
@@ -185,11 +211,23 @@ def _single(id: str, args: Mapping[str, Any], render: bool) -> Any:
 def _wrapped(maker: Callable[[], Any], wrappers: Sequence[str]) -> Any:
     env = maker()
     for name in wrappers:
-        wrapper = find(name)
-        if wrapper is None:
-            raise UnknownName.of("wrapper", name, [], hint="A wrapper is module:function and takes an environment.")
-        env = wrapper(env)
+        try:
+            env = _wrapper(name)(env)
+        except MillError:
+            raise
+        except Exception as error:
+            raise EnvError(f"the wrapper {name} failed: {summary(error)}") from error
+        if not all(hasattr(env, method) for method in ("reset", "step")):
+            what = "nothing" if env is None else f"a {type(env).__name__}"
+            raise EnvError(f"the wrapper {name} gave {what} back; it should return an environment")
     return env
+
+
+def _wrapper(name: str) -> Callable[..., Any]:
+    wrapper = find(name)
+    if wrapper is None:
+        raise UnknownName(f"unknown wrapper {name!r}; a wrapper is module:function and takes an environment")
+    return wrapper
 
 
 def _module(name: str) -> Any:
@@ -207,6 +245,18 @@ def _module(name: str) -> Any:
         if error.name and (place == error.name or place.startswith(f"{error.name}.")):
             raise UnknownName(f"there is no module {place!r} for {name!r}; is it on PYTHONPATH?") from error
         raise MissingPart(f"{name} needs {error.name}, which is not installed") from error
+    except MillError:
+        raise
+    except Exception as error:
+        raise EnvError(f"{place} cannot be imported: {summary(error)}{_where(error)}") from error
+
+
+def _where(error: Exception) -> str:
+    """The line that raised it; a syntax error says that itself."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return (
+        f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames and not isinstance(error, SyntaxError) else ""
+    )
 
 
 def _file(path: Path) -> Any:
@@ -233,8 +283,7 @@ def _registered(id: str) -> Any:
             if id.startswith("ALE/"):
                 raise
     if id not in registry:
-        known = {*BUILT_IN, *registry}
-        raise UnknownName.of("environment", id, known, hint="A name of your own is module:factory.")
+        raise UnknownName.of("environment", id, {*BUILT_IN, *registry}, "(your own: module:factory)")
     return registry[id]
 
 
@@ -250,8 +299,14 @@ def _registry() -> Mapping[str, Any]:
 def _needs(spec: Any) -> str:
     """The extra that a Gymnasium environment needs, told by where it lives."""
     entry = f"{spec.entry_point}"
-    places = {"ale_py": "atari", "box2d": "box2d", "mujoco": "mujoco", "phys2d": "jax", "tabular": "jax"}
+    places = {"ale_py": "atari", "box2d": "box2d", "mujoco": "mujoco"}
     return next((extra for place, extra in places.items() if place in entry), "")
+
+
+def _extra(id: str) -> str:
+    """The extra of a name that Gymnasium knows; nothing of any other."""
+    registry = _registry() if "gymnasium" in sys.modules else {}
+    return _needs(registry[id]) if id in registry else ""
 
 
 def _no_wrappers(id: str, wrappers: Sequence[str]) -> None:
@@ -285,7 +340,10 @@ class _Making:
         if error is None or isinstance(error, MillError) or not isinstance(error, Exception):
             return
         if type(error).__name__ == "DependencyNotInstalled" or isinstance(error, ImportError):
-            raise MissingPart(f"{self._id} needs a package that is not installed: {summary(error)}") from error
+            extra = _extra(self._id)
+            if extra:
+                raise MissingPart.of(f"what {self._id} needs", extra) from error
+            raise MissingPart(f"{self._id} needs a package that is not installed: {error}") from error
         if isinstance(error, TypeError) and "argument" in str(error):
             raise ConfigError(
                 f"{self._id} does not take these arguments {self._args}: {str(error).splitlines()[0]}"

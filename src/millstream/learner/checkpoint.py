@@ -70,13 +70,16 @@ class Checkpoints:
         for each in candidates:
             try:
                 state, about = read(each.folder)
-                return each.number, state, about, damaged
+                return each.number, state, about, [f"{words}; using the one before" for words in damaged]
             except CheckpointError as error:
-                damaged.append(f"checkpoint {each.number} is damaged ({error}); using the one before")
+                damaged.append(f"checkpoint {each.number} is damaged ({error})")
         if damaged and number is not None:
             raise CheckpointError(f"checkpoint {number} in {self.folder} is damaged; another one may be whole")
         if damaged:
-            raise CheckpointError(f"no checkpoint in {self.folder} is whole: {'; '.join(damaged)}")
+            raise CheckpointError(
+                f"no checkpoint in {self.folder} is whole: {', '.join(damaged)}; put one back from a copy, "
+                f"or begin anew with the weights of its policy: mill train --from {self.folder.parent}"
+            )
         wanted = "no checkpoint" if number is None else f"no checkpoint {number}"
         there = ", ".join(str(each.number) for each in self.saved()) or "none"
         raise CheckpointError(f"{wanted} in {self.folder}; there: {there}")

@@ -31,6 +31,8 @@ _ADVICE = {
 
 def limits(progress: Progress, now: float | None = None) -> str:
     """One sentence that says what limits the speed, and what to try. The same reports give the same sentence."""
+    if progress.paused:
+        return "Paused: nothing is done until it is told to go on; mill resume does that."
     silent = now - progress.last_at if now is not None and progress.last_at is not None else 0.0
     if silent > _STALL:
         return f"Nothing has been reported for {silent:.0f} s; see the events."
@@ -49,7 +51,7 @@ def _in_turns(actors: Mapping[str, float], learner: Mapping[str, float]) -> str:
     who, verb = ("The actors", "they") if stage in actors else ("The learner", "it")
     return (
         f"{who} limit{'' if stage in actors else 's'}: {verb} {_doing(stage)} {_percent(share)} of the time "
-        f"in this one process; {_advice(stage)}, or the topology `processes`."
+        f"that acting and learning take in this one process; {_advice(stage)}, or the topology `processes`."
     )
 
 

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from millstream.core.errors import StorageError
+from millstream.core.errors import ConfigError, StorageError
 from millstream.core.statistics import bootstrap
 from millstream.telemetry import store
 from millstream.telemetry.progress import WINDOW
 
+FORMATS = (".png", ".svg", ".pdf", ".jpg")
+"""How the name of a plot can end."""
 BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#666666"
 COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, "#56B4E9", "#000000")
 """Okabe and Ito's palette: told apart by the colour-blind as well."""
@@ -23,6 +25,8 @@ _INK, _FAINT = "#222222", "#DDDDDD"
 _DOTS = 6000
 _GRID = 200
 _INTERVAL = "95 % interval of the mean"
+NO_EPISODE = "no episode has ended yet"
+EARLY = "  (a seed that ended early counts on with its last value)"
 
 
 def plot_run(store_path: Path | str, out: Path | str, title: str, target: float | None = None) -> Path:
@@ -43,10 +47,13 @@ def plot_runs(
     """Draw several experiments, each a label and the stores of its seeds: mean of the seeds and its 95 % interval."""
     figure = _figure(9, 5)
     axes = figure.add_subplot()
-    for index, (label, paths) in enumerate(runs):
-        _draw_seeds(axes, label, paths, COLOURS[index % len(COLOURS)])
+    early = [
+        _draw_seeds(axes, label, paths, COLOURS[index % len(COLOURS)]) for index, (label, paths) in enumerate(runs)
+    ]
+    if not axes.get_lines():
+        _say(axes, NO_EPISODE)
     _draw_target(axes, target)
-    _dress(axes, title, "environment steps", f"return, mean of {WINDOW} episodes")
+    _dress(axes, title, f"environment steps{EARLY if any(early) else ''}", f"return, mean of {WINDOW} episodes")
     _legend(axes)
     return _save(figure, out)
 
@@ -69,6 +76,8 @@ def _draw_returns(axes: Any, path: Path | str, title: str, target: float | None)
         axes.plot(steps[pick], returns[pick], ".", color=BLUE, alpha=0.16, ms=4, mew=0, rasterized=True, zorder=1)
         axes.plot([], [], "o", color=BLUE, alpha=0.4, ms=4, mew=0, label="training episode")
         axes.plot(*_smooth(steps, returns), color=BLUE, lw=2.2, label=f"mean of {WINDOW}", zorder=3)
+    else:
+        _say(axes, NO_EPISODE)
     _draw_evaluations(axes, store.evaluations(path))
     _draw_target(axes, target)
     _dress(axes, title, "environment steps", "episodic return")
@@ -133,12 +142,14 @@ def _line(axes: Any, path: Path | str, name: str, colour: str) -> None:
 # --- several seeds -----------------------------------------------------------------------------------------------
 
 
-def _draw_seeds(axes: Any, label: str, paths: Sequence[Path | str], colour: str) -> None:
+def _draw_seeds(axes: Any, label: str, paths: Sequence[Path | str], colour: str) -> bool:
+    """Whether some seeds ended long before others: those count on with the value that they ended with."""
     curves = [_smooth(steps, returns) for steps, returns in map(store.returns, paths) if len(steps)]
     if not curves:
-        return
-    # seeds that reached their target stop early: beyond the shortest, a mean would be of other seeds
-    grid = np.linspace(max(steps[0] for steps, _ in curves), min(steps[-1] for steps, _ in curves), _GRID)
+        return False
+    ends = [steps[-1] for steps, _ in curves]
+    grid = np.linspace(max(steps[0] for steps, _ in curves), max(ends), _GRID)
+    # a seed that reached its target stops there; without its last value the mean would be of the slow seeds alone
     values = np.stack([np.interp(grid, steps, means) for steps, means in curves])  # [seeds, grid]
     for steps, means in curves:
         axes.plot(steps, means, color=colour, lw=0.7, alpha=0.4, zorder=2)
@@ -147,6 +158,7 @@ def _draw_seeds(axes: Any, label: str, paths: Sequence[Path | str], colour: str)
     if len(curves) > 1:
         low, high = np.array([bootstrap(column, draws=500) for column in values.T.tolist()]).T
         axes.fill_between(grid, low, high, color=colour, alpha=0.2, lw=0, zorder=1, label=_once(axes, _INTERVAL))
+    return bool(min(ends) < 0.99 * max(ends))
 
 
 def _once(axes: Any, label: str) -> str:
@@ -189,6 +201,10 @@ def _dress(axes: Any, title: str, x: str, y: str) -> None:
     axes.margins(x=0.015)
 
 
+def _say(axes: Any, text: str) -> None:
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY, fontsize=12)
+
+
 def _legend(axes: Any) -> None:
     """Between title and axes, where no curve can run beneath it."""
     if axes.get_legend_handles_labels()[0]:
@@ -207,6 +223,8 @@ def _tick(value: float, _: int = 0) -> str:
 
 def _save(figure: Any, out: Path | str) -> Path:
     path = Path(out)
+    if path.suffix.lower() not in FORMATS:
+        raise ConfigError(f"a plot ends in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, got {str(path)!r}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from millstream.core.topics import Report
-from millstream.telemetry.windows import Curve, Rate, RecentSums
+from millstream.telemetry.windows import Curve, Pauses, Rate, RecentSums
 
 Shares: TypeAlias = dict[str, dict[str, float]]
 """Role ("actors", "learner") -> stage -> share of the time of the last seconds."""
@@ -46,9 +46,11 @@ class Progress:
         self.checkpoint: Report | None = None
         self.target_reached: dict[str, float] | None = None
         self.last_at: float | None = None
+        self.paused = False
         self.heartbeats: dict[str, float] = {}
         self.curve = Curve()
-        self._made_before = 0  # by earlier processes of this run: no part of this one's speed
+        self._trained_before = 0  # by earlier processes of this run: no part of this one's speed
+        self._pauses = Pauses()
         self._returns: deque[float] = deque(maxlen=WINDOW)
         self._before: deque[float] = deque(maxlen=WINDOW)  # the hundred that came before them, for the trend
         self._lengths: deque[int] = deque(maxlen=WINDOW)
@@ -66,8 +68,7 @@ class Progress:
 
     def _take_actor(self, report: Report) -> None:
         self.made += report["steps"]
-        self._rate.add(report["at"], self.made)
-        self._stages["actors"].add(report["at"], report["seconds"])
+        self._spend("actors", f"actor-{report['actor']}", report)
         for _, episode_return, length in report["episodes"]:
             self._take_episode(float(episode_return), int(length), report["at"])
         if report["episodes"]:  # a point a report, not an episode: so the curve runs evenly over steps
@@ -85,18 +86,30 @@ class Progress:
         self.best_episode = episode_return if self.best_episode is None else max(self.best_episode, episode_return)
         hoping = self.target is not None and self.target_reached is None and len(self._returns) >= WINDOW
         if hoping and self._mean() >= (self.target or 0.0):
-            self.target_reached = {"steps": self.made, "seconds": at - self.started_at}
+            # trained, not made: the policy that did it had learnt from so many
+            self.target_reached = {"steps": self.trained, "seconds": at - self.started_at}
 
     def _take_update(self, report: Report) -> None:
-        if report["steps"] < self.trained:  # a learner that died came back from an older checkpoint
-            self.rolled_back += self.trained - report["steps"]
+        # a learner that died came back from an older checkpoint: what it had used or dropped since is gone
+        self.rolled_back += max(0, self.trained - report["steps"]) + max(0, self.stale - report["stale"])
         self.trained, self.stale = report["steps"], report["stale"]
+        if self.target_reached and self.target_reached["steps"] > self.trained:
+            self.target_reached = {**self.target_reached, "steps": self.trained}
+        self._rate.add(report["at"], self.trained + self.rolled_back)
         self.updates, self.samples, self.queue = report["update"], report["samples"], report["queue"]
         self.lesson, self.hyper = report["lesson"], report["hyper"]
         epoch, number = report["version"]
         self.version = (epoch, number)
         self._lags.add(report["at"], {"lag": report["lag"], "updates": 1})
-        self._stages["learner"].add(report["at"], report["seconds"])
+        self._spend("learner", "learner", report)
+
+    def _spend(self, role: str, worker: str, report: Report) -> None:
+        """Count where a worker's time went; nobody waits for another while the run is paused."""
+        paused = self._pauses.since_last(worker, report["at"])
+        seconds = dict(report["seconds"])
+        if "wait" in seconds:
+            seconds["wait"] = max(0.0, seconds["wait"] - paused)
+        self._stages[role].add(report["at"], seconds)
 
     def _take_evaluation(self, report: Report) -> None:
         self.evaluation = report
@@ -106,6 +119,10 @@ class Progress:
 
     def _take_event(self, report: Report) -> None:
         self.lost += report.get("lost", 0)
+        if report.get("paused", self.paused) != self.paused:
+            self.paused = not self.paused
+            self._pauses.turn(report["at"])
+            self._rate = Rate()  # the speed from here on has nothing to do with the one before
 
     def _take_heartbeat(self, report: Report) -> None:
         self.heartbeats[report["worker"]] = report["at"]
@@ -145,7 +162,9 @@ class Progress:
     # --- speed ---------------------------------------------------------------------------------------------------
 
     def steps_per_second(self, now: float | None = None) -> float | None:
-        """Environment steps a second over the last seconds; None before it is known."""
+        """Environment steps trained a second over the last seconds; None before it is known, and while paused."""
+        if self.paused:
+            return None
         recent = self._rate.per_second(now)
         return self.overall_steps_per_second if recent is None else recent
 
@@ -156,10 +175,9 @@ class Progress:
 
     @property
     def overall_steps_per_second(self) -> float | None:
-        """Environment steps a second since the start of the process, starting up included."""
-        return (
-            (self.made - self._made_before) / self.seconds if self.made > self._made_before and self.seconds else None
-        )
+        """Environment steps trained a second since the start of the process, starting up included."""
+        trained = self.trained - self._trained_before
+        return trained / self.seconds if trained > 0 and self.seconds else None
 
     @property
     def fraction(self) -> float | None:
@@ -179,8 +197,11 @@ class Progress:
 
     @property
     def shares(self) -> Shares:
-        """Where the time goes. In one process the roles share one total, as they share one processor."""
+        """Where the time goes. In one process the roles take turns: they share one total, and none of them waits."""
         totals = {role: sums.totals() for role, sums in self._stages.items()}
+        if self.one_process:
+            for stages in totals.values():
+                stages.pop("wait", None)
         spent = {role: sum(stages.values()) for role, stages in totals.items()}
         if self.one_process:
             spent = dict.fromkeys(spent, sum(spent.values()))
@@ -201,14 +222,15 @@ class Progress:
             "stale": self.stale,
             "rolled_back": self.rolled_back,
             "lost": self.lost,
-            # reports of actors and learner race each other, so for a moment this may be below nothing
-            "in_flight": max(0, self.made - gone),
+            # what is left; reports of actors and learner race each other, so for a moment it may be below nothing
+            "in_flight": self.made - gone,
         }
 
     def view(self, now: float | None = None) -> dict[str, Any]:
         """Everything as plain JSON values, for status answers and JSON lines."""
         return {
             "steps": self.trained,
+            "paused": self.paused,
             "total_steps": self.total_steps,
             "seconds": self.seconds,
             "steps_per_second": self.steps_per_second(now),
@@ -241,15 +263,18 @@ class Progress:
             "lengths": list(self._lengths),
         }
 
-    def continue_from(self, steps: int) -> None:
-        """Count on from a checkpoint of which only the steps are known; speeds begin anew."""
-        self.made = self.trained = self._made_before = steps
+    def continue_from(self, steps: int, stale: int = 0) -> None:
+        """Count on from a checkpoint of which only the learner's counts are known; speeds begin anew."""
+        self.made = steps + stale
+        self.trained = self._trained_before = steps
+        self.stale = stale
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Continue from a snapshot; speeds begin anew."""
         for name in _KEPT:
             setattr(self, name, snapshot[name])
-        self._made_before = self.made
+        # the snapshot was taken before the report of its own update had arrived
+        self._trained_before = max(self._trained_before, self.trained)
         self._returns.extend(snapshot["returns"])
         self._before.extend(snapshot["before"])
         self._lengths.extend(snapshot["lengths"])

@@ -147,6 +147,14 @@ def scalars(path: Path | str, name: str, points: int = 2000) -> list[dict[str, A
     )
 
 
+def last(path: Path | str, name: str) -> dict[str, Any] | None:
+    """Where one curve stands: step, value, at. Cheap however long the curve is."""
+    query = """
+        SELECT step, value, at FROM scalars WHERE name = (SELECT id FROM names WHERE name = :name)
+        ORDER BY step DESC, rowid DESC LIMIT 1"""
+    return next(iter(_rows(path, query, {"name": name})), None)
+
+
 def latest(path: Path | str) -> dict[str, float]:
     """The last value of every scalar."""
     query = """

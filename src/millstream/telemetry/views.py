@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,10 @@ from millstream.core.statistics import summarise
 from millstream.telemetry import store
 
 CONFIG, RESULT = "config.json", "result.json"
-_BRIEF = ("env", "algo", "topology", "seed", "steps", "seconds", "steps_per_second", "train_return", "target_reached")
+_BRIEF = (
+    "env", "algo", "topology", "seed", "steps", "seconds", "steps_per_second", "train_return", "target_reached",
+    "stopped_by",
+)  # fmt: skip
 
 
 def run_view(folder: Path | str) -> dict[str, Any]:
@@ -41,37 +44,72 @@ def runs_view(root: Path | str) -> list[dict[str, Any]]:
 
 
 def seeds_view(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The table of `--seeds`: a row a seed, and over the seeds the mean, IQM and interval of their evaluations."""
-    rows: list[dict[str, Any]] = [
-        {**{name: result.get(name) for name in _BRIEF}, "evaluation": _mean(result)} for result in results
-    ]
-    means = [row["evaluation"] for row in rows if row["evaluation"] is not None]
-    reached = [row["target_reached"]["steps"] for row in rows if row["target_reached"]]
+    """Several seeds as one: the keys of a single result, as totals and means, and the single results as `runs`.
+
+    The interval of the evaluation is over the seeds' means, because episodes of one seed are not independent.
+    """
+    steps, seconds = (sum(result.get(name) or 0 for result in results) for name in ("steps", "seconds"))
+    judged = [result["evaluation"] for result in results if result.get("evaluation")]
+    reached = [result["target_reached"] for result in results if result.get("target_reached")]
     return {
-        "rows": rows,
-        "evaluation": {"seeds": len(means), **asdict(summarise(means))} if means else None,
+        "seeds": [result["seed"] for result in results],
+        "steps": steps,
+        "seconds": seconds,
+        "steps_per_second": steps / seconds if seconds else None,
+        "train_return": _mean(result.get("train_return") for result in results),
+        "target_reached": _means(reached, ("steps", "seconds")) if len(reached) == len(results) else None,
         "reached": len(reached),
-        "steps_to_target": sum(reached) / len(reached) if reached else None,
+        "steps_to_target": _mean(each["steps"] for each in reached),
+        "evaluation": _over_seeds(judged),
+        "runs": [dict(result) for result in results],
     }
+
+
+def _over_seeds(judged: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    if not judged:
+        return None
+    over = asdict(summarise([each["mean"] for each in judged]))
+    return {**over, "episodes": sum(each.get("episodes", 0) for each in judged), "seeds": len(judged)}
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _means(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, float | None]:
+    return {name: _mean(row.get(name) for row in rows) for name in names}
 
 
 def _brief_or_damaged(folder: Path) -> dict[str, Any]:
     try:
         return _brief(folder, _read(folder / CONFIG) or {})
     except StorageError as error:
-        return {"run": folder.name, "folder": str(folder), "finished": False, "damaged": str(error)}
+        return {"run": folder.name, "folder": str(folder.resolve()), "finished": False, "damaged": str(error)}
 
 
 def _brief(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     result = _read(folder / RESULT)
-    known = result or {}
+    known = _so_far(folder / store.STORE) if result is None else result
     brief = {name: known[name] if name in known else _setting(config, name) for name in _BRIEF}
     return {
         "run": folder.name,
-        "folder": str(folder),
+        "folder": str(folder.resolve()),
         "finished": result is not None,
         **brief,
         "evaluation": known.get("evaluation"),
+    }
+
+
+def _so_far(path: Path) -> dict[str, Any]:
+    """What the store knows of a run that has no result, or none yet."""
+    if not path.exists():
+        return {}
+    steps, speed, mean = (store.last(path, name) for name in ("mill/updates", "time/fps", "rollout/ep_rew_mean"))
+    return {
+        "steps": steps["step"] if steps else 0,
+        "steps_per_second": speed["value"] if speed else None,
+        "train_return": mean["value"] if mean else None,
     }
 
 
@@ -79,11 +117,6 @@ def _setting(config: Mapping[str, Any], name: str) -> Any:
     """A setting that stands at the top of the file, or as the id or name of a group."""
     value = config.get(name)
     return value.get("id", value.get("name")) if isinstance(value, Mapping) else value
-
-
-def _mean(result: Mapping[str, Any]) -> float | None:
-    evaluation = result.get("evaluation")
-    return evaluation["mean"] if evaluation else None
 
 
 def _without_returns(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,6 +60,29 @@ class RecentSums:
         return totals
 
 
+class Pauses:
+    """How long a run has stood still, and how much of that fell between two reports of one worker."""
+
+    def __init__(self) -> None:
+        self._total = 0.0
+        self._since: float | None = None
+        self._seen: dict[str, float] = {}
+
+    def turn(self, at: float) -> None:
+        """A pause begins, or the one that began ends."""
+        self._total, self._since = self._until(at), at if self._since is None else None
+
+    def since_last(self, worker: str, at: float) -> float:
+        """Seconds of pause since this worker last reported."""
+        total = self._until(at)
+        paused = total - self._seen.get(worker, 0.0)
+        self._seen[worker] = total
+        return max(0.0, paused)
+
+    def _until(self, at: float) -> float:
+        return self._total + (max(0.0, at - self._since) if self._since is not None else 0.0)
+
+
 class Curve:
     """A whole history in at most `points` means of equally many numbers: when it is full, neighbours merge."""
 

@@ -24,11 +24,18 @@ def number(value: float | None) -> str:
     """Three or four figures that mean something, whatever the scale."""
     if value is None or not math.isfinite(value):
         return str(value)
-    if value == 0 or 1e-4 <= abs(value) < 1:
+    if value == 0:
+        return "0"
+    if 1e-4 <= abs(value) < 1:
         return f"{value:.4f}"
     if abs(value) < 1e-4 or abs(value) >= 1e6:
         return f"{value:.2e}"
     return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def counted(count: int, what: str) -> str:
+    """1 episode, 1,000 episodes."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def brief(count: float) -> str:

@@ -52,6 +52,11 @@ class Ring:
         return words[_RELEASED] if words else 0
 
     @property
+    def waiting(self) -> int:
+        """How many rollouts are published and not released."""
+        return self.published - self.released
+
+    @property
     def settled(self) -> int:
         """The sequence of the last rollout that was published, whichever life of the actor did it; -1 when none."""
         words = self._attached()

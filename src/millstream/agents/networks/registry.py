@@ -53,10 +53,18 @@ def build(
         raise UnknownName(f"the network {kind!r} cannot be found: {error}") from error
     if not callable(found):
         raise ConfigError(f"{kind} is not a network but {found!r}; name a class")
-    if next(iter(inspect.signature(found).parameters), "") == "spec":
-        network = found(spec, **heads, **shape, memory=memory, device=device)
-    else:
-        network = found(Features(spec).width, **heads, **shape)
+    signature = inspect.signature(found)
+    first: Any = Features(spec).width
+    given = {**heads, **shape}
+    if next(iter(signature.parameters), "") == "spec":
+        first, given = spec, {**given, "memory": memory, "device": device}
+    try:
+        signature.bind(first, **given)
+    except TypeError as error:
+        raise ConfigError(
+            f"{kind} is not a network: it should take a width (or `spec`) and {', '.join(given)}: {error}"
+        ) from error
+    network: Network = found(first, **given)
     missing = [attribute for attribute in _ATTRIBUTES if not hasattr(network, attribute)]
     if missing:
         raise ConfigError(f"{kind} is not a network: it lacks {', '.join(missing)}; see networks/protocol.py")
