@@ -276,7 +276,7 @@ def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
 
 
 @needs_namespaces
-@pytest.mark.parametrize(("size", "topology"), [("64k", "inline"), ("300k", "inline"), ("500k", "processes")])
+@pytest.mark.parametrize(("size", "topology"), [("64k", "inline"), ("600k", "inline"), ("900k", "processes")])
 def test_a_full_disk_is_told_and_what_was_trained_is_kept(tmp_path: Path, size: str, topology: str) -> None:
     (tmp_path / "disk").mkdir()
     mount = f"mount -t tmpfs -o size={size} tmpfs {tmp_path / 'disk'}"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from millstream.control.desk import ask
@@ -135,6 +136,7 @@ def test_ctrl_c_twice_says_where_the_run_is(tmp_path: Path, mill: Mill) -> None:
         time.sleep(0.3)
         os.kill(run.pid, signal.SIGINT)
         out, err = run.communicate(timeout=30)
+    assert not any(psutil.pid_exists(pid) for pid in workers)
     (folder,) = tmp_path.glob("runs/*__*")
     assert run.returncode == 130 and f"mill resume runs/{folder.name}" in err
     assert json.loads(out)["error"] == "Interrupted"

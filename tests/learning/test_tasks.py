@@ -38,7 +38,7 @@ def test_cartpole_is_solved(tmp_path: Path, algo: str, topology: str, network: s
 
 
 HIDDEN = {
-    "total_steps": 150_000,
+    "total_steps": 300_000,
     "actor.envs": 16,
     "actor.unroll": 32,
     "minibatch": 128,

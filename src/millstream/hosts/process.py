@@ -150,13 +150,18 @@ class ProcessHost:
         if self._closed:
             return
         self._closed = True
-        for child in self._living():
-            self.stop(Stop(child.order.role, child.order.index))
-        while self._living():
-            if not self.step():
-                self._clock.rest(0.005)
-        for descriptor in (self._life, self._life_end):
-            os.close(descriptor)
+        try:
+            for child in self._living():
+                self.stop(Stop(child.order.role, child.order.index))
+            while self._living():
+                if not self.step():
+                    self._clock.rest(0.005)
+        finally:
+            for child in self._living():  # somebody lost patience with the grace
+                self._kill(child)
+                child.exit_code = child.process.wait()
+            for descriptor in (self._life, self._life_end):
+                os.close(descriptor)
 
     def _living(self) -> list[_Child]:
         return [child for child in self._children.values() if child.exit_code is None]

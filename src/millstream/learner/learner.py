@@ -85,6 +85,7 @@ class Learner:
         self.let_go = let_go
         self.counters, self.revision = Counters(), 0
         self.seconds = dict.fromkeys(STAGES, 0.0)
+        self.threads = threads
         self._pool = ThreadPoolExecutor(threads - 1, "shard") if threads > 1 else None
         self._gathered: list[Rollout] = []
         self._dropped: list[Stamp] = []
@@ -193,11 +194,7 @@ class Learner:
         def one(part: np.ndarray) -> tuple[Gradients, Lesson]:
             return self.agent.gradients(self.state, batches.take(update.batch, part), update.hyper)
 
-        if self._pool is not None and len(parts) > 1:
-            pending = [self._pool.submit(one, part) for part in parts[1:]]
-            found = [one(parts[0]), *(each.result() for each in pending)]
-        else:
-            found = [one(part) for part in parts]
+        found = self._side_by_side(one, parts)
         if len(found) == 1:
             return found[0]
         weights = batches.shares(update.batch, parts)
@@ -205,6 +202,23 @@ class Learner:
         for (gradients, _), weight in zip(found[1:], weights[1:], strict=True):
             total += gradients * weight
         return total, mean_lesson([lesson for _, lesson in found], weights)
+
+    def _side_by_side(
+        self, one: Callable[[np.ndarray], tuple[Gradients, Lesson]], parts: Sequence[np.ndarray]
+    ) -> list[tuple[Gradients, Lesson]]:
+        """Every thread takes the next shard that is left, so that one which an actor slows down holds up nobody."""
+        found: list[Any] = [None] * len(parts)
+        left = iter(range(len(parts)))
+
+        def work() -> None:
+            for index in left:
+                found[index] = one(parts[index])
+
+        helpers = [self._pool.submit(work) for _ in range(min(self.threads, len(parts)) - 1)] if self._pool else []
+        work()
+        for helper in helpers:
+            helper.result()
+        return found
 
     def _end(self, update: Update) -> int:
         """A new policy first, then credit goes back: an actor that may go on finds it."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from millstream.core.errors import StorageError
+from millstream.core.files import storage_error
 from millstream.core.topics import Report
 from millstream.telemetry.scalars import step_of
 
@@ -69,4 +69,4 @@ def _told(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(f"cannot write episodes to {path}: {error.strerror or error}") from error
+        raise storage_error(error, path) from error

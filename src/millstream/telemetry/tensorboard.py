@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from millstream.core.errors import StorageError
+from millstream.core.files import storage_error
 from millstream.core.topics import Report
 from millstream.telemetry.scalars import scalars, step_of, with_twins
 
@@ -67,7 +67,7 @@ class TensorBoard:
         try:
             act()
         except OSError as error:
-            raise StorageError(f"cannot write TensorBoard files to {self.folder}: {error.strerror or error}") from error
+            raise storage_error(error, self.folder) from error
 
 
 # --- protocol buffers: (field number, wire type), then the value --------------------------------------------------
