@@ -350,4 +350,4 @@ except MissingPart as error:
     print(error)
 """
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "PyTorch is not installed; run: pip install 'millstream[torch]'"
+    assert found.stdout.startswith("PyTorch is not installed; run: pip install 'millstream[torch]'")

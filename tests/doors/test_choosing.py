@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from millstream.agents.presets import preset
 from millstream.doors import doctor
 from millstream.doors.cli import COMMANDS, GROUPS, parser_for, steering
 
