@@ -1,8 +1,7 @@
-import time
-
 """The real W&B (offline) and MLflow (a local file) when they are installed."""
 
 import sys
+import time
 
 import pytest
 
