@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from measure import Side, alternate, table
-from venvs import SB3
+from venvs import REJAX, SB3
 
 OURS = Path(sys.executable)
 
@@ -18,6 +18,7 @@ def ppo(repeats: int) -> str:
     sides = [
         Side("millstream, processes", OURS, "ours/ppo.py", ("--topology", "processes")),
         Side("millstream, inline strict", OURS, "ours/ppo.py", ("--topology", "inline")),
+        Side("rejax", REJAX.ready(), "peers/rejax_ppo.py"),
         Side("Stable-Baselines3", SB3.ready(), "peers/sb3_ppo.py"),
     ]
     found = alternate(sides, repeats)

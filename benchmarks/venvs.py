@@ -40,3 +40,4 @@ class Peer:
 
 
 SB3 = Peer("sb3", (TORCH, "stable-baselines3==2.9.2"))
+REJAX = Peer("rejax", ("rejax==0.1.3", "gymnax==0.0.9", "jax==0.10.2", "jaxlib==0.10.2"))

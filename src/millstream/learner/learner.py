@@ -134,13 +134,15 @@ class Learner:
         self.revision = snapshot["revision"]
 
     def close(self) -> None:
-        """Bring an update that was begun to its end, save, let the threads go."""
-        while self._update is not None:
-            self._learn(self._update)
-        self.saver.save(self)
-        if self._pool is not None:
-            self._pool.shutdown()
-        self.let_go()
+        """Bring an update that was begun to its end and save; whatever happens, let threads and lock go."""
+        try:
+            while self._update is not None:
+                self._learn(self._update)
+            self.saver.save(self)
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown()
+            self.let_go()
 
     def _begin(self) -> int:
         """Gather fresh rollouts until there are enough for an update."""
