@@ -21,14 +21,9 @@ from millstream.telemetry.progress import Progress
 
 IMAGES = Path(__file__).parent / "images"
 COMMAND = "mill train CartPole-v1"
-_CURVE = "mill train CartPole-v1 --algo {} --seed 6 --seeds 5 --target none --total-steps {} --set {}"
-CURVES = {
-    "ppo": _CURVE.format("ppo", 200000, "learning_rate_end=0"),
-    "impala": _CURVE.format(
-        "impala", 600000, "learning_rate=1e-3 --set learning_rate_end=0 --set normalise_rewards=true"
-    ),
-}
-"""Seeds 6 to 10: the settings were chosen by looking at seeds 1 to 5."""
+_CURVE = "mill train CartPole-v1 --algo {} --seeds 5 --target none --total-steps {} --set learning_rate_end=0"
+CURVES = {"ppo": _CURVE.format("ppo", 200000), "impala": _CURVE.format("impala", 1000000)}
+"""Far beyond the target, with a step size that goes down to nothing."""
 
 
 class Photographer:
