@@ -62,7 +62,6 @@ class Wiring:
     """Whether time may influence anything; False makes a run repeatable."""
     companions: Callable[[], Mapping[str, Snapshots]] = dict
     """Roles of this process whose state belongs into the learner's checkpoint, by name."""
-
     actors: Callable[[], int] | None = None
     """How many actors there should be now; None where that never changes."""
     asked: Callable[[], int] = int
@@ -143,7 +142,7 @@ def window_of(config: Experiment, timed: bool) -> int:
 def max_lag_of(config: Experiment) -> int | None:
     """The oldest policy whose experience may be learnt from."""
     lag = config.learner.max_policy_lag
-    return getattr(agents.find(config.algo), "max_lag", None) if lag is None else lag
+    return agents.find(config.algo).max_lag if lag is None else lag
 
 
 def wire_inline(config: Experiment, folder: Path, epoch: int = 0, clock: Clock | None = None) -> Wiring:
@@ -188,6 +187,14 @@ def _build_actor(index: int, config: Experiment, wiring: Wiring) -> list[Role]:
 
 def _build_learner(index: int, config: Experiment, wiring: Wiring) -> list[Role]:
     lock = RunLock(wiring.folder, "learner")
+    try:
+        return _learner(config, wiring, lock)
+    except BaseException:
+        lock.close()  # this process may live on and try again
+        raise
+
+
+def _learner(config: Experiment, wiring: Wiring, lock: RunLock) -> list[Role]:
     spec = spec_of(config)
     agent = make_agent(config, spec)
     queue = Queue(MOST_ACTORS * window_of(config, wiring.timed))

@@ -179,9 +179,8 @@ class Root:
                     may_step=lambda role: role in always or not self.intent.desired.paused,
                 )
             except Exception:
-                if learner.counters.updates:
-                    with suppress(Exception):  # the first error is the one to tell
-                        learner.close()
+                with suppress(Exception):  # the first error is the one to tell
+                    learner.close() if learner.counters.updates else learner.let_go()
                 raise
             self._settle("steps" if learner.finished else None)
             assembly.close(work)

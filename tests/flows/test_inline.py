@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from millstream import assembly, training
+from millstream.core.errors import CheckpointError
 from millstream.learner.checkpoint import Checkpoints
 from millstream.learner.learner import fingerprint
 from millstream.parameters import keeping
@@ -69,6 +70,7 @@ def test_a_run_killed_with_no_warning_goes_on_from_its_checkpoint(tmp_path: Path
     script = f"""
 import os, signal
 from millstream import assembly, training
+from millstream.core.errors import CheckpointError
 
 def die(report):
     if report["steps"] >= 10_240:
@@ -136,3 +138,10 @@ def test_a_warm_start_begins_with_the_weights_of_another_run(tmp_path: Path) -> 
     old, _ = keeping.read(keeping.find(first.folder))
     new, _ = keeping.read(keeping.find(warm.folder))
     assert abs(old.params.tensors["weights"] - new.params.tensors["weights"]).max() < 1e-5
+
+
+def test_a_resume_that_was_refused_does_not_stand_in_the_way_of_the_next(tmp_path: Path) -> None:
+    first = run(tmp_path, total_steps=4_096)
+    with pytest.raises(CheckpointError, match="impala"):
+        training.resume(first.folder, {"algo": "impala", "hyper": {}, "total_steps": 8_192})
+    assert training.resume(first.folder, {"total_steps": 8_192}).result["steps"] == 8_192
