@@ -20,15 +20,8 @@ def row_count(batch: Batch) -> int:
 
 def rows_of_a_minibatch(batch: Batch, steps: int, sequences: bool) -> int:
     """How many rows hold `steps` steps."""
-    length = batch["rewards"].shape[1] if sequences and "rewards" in batch else 1
-    if sequences and "rewards" not in batch:
-        length = batch["actions"].shape[1]
+    length = batch["actions"].shape[1] if sequences else 1
     return max(1, min(steps // length, row_count(batch)))
-
-
-def step_count(batch: Batch, rows: np.ndarray) -> int:
-    """How many steps of these rows count: the weight of a shard in the mean of its minibatch."""
-    return int(batch["valid"][rows].sum()) if "valid" in batch else len(rows)
 
 
 def minibatches(batch: Batch, size: int, epochs: int, rng: Generator) -> Iterator[np.ndarray]:
