@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+OURS = Path(sys.executable)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The rows of the table. Each module has `row(repeats)`, which measures every side and gives Markdown."""
