@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from millstream.agents.networks.activations import LIBRARY
 from millstream.doors import saying
 from millstream.doors.finding import add_folder
 
@@ -84,6 +85,9 @@ def _machine() -> Iterator[Finding]:
     threads = os.environ.get("OPENBLAS_NUM_THREADS", "")
     advice = "" if threads == "1" else "; 1 is faster for small networks: unset OPENBLAS_NUM_THREADS"
     yield Finding("BLAS threads", "good" if threads == "1" else "note", threads + advice)
+    built = LIBRARY.exists()
+    advice = "" if built else "; small networks learn faster with a C compiler: install one, then Millstream again"
+    yield Finding("compiled tanh", "good" if built else "note", f"{'yes' if built else 'no'}{advice}")
     memfd = hasattr(os, "memfd_create")
     yield Finding(
         "shared memory", "good" if memfd else "note", "memfd" if memfd else "no memfd: unlinked files serve instead"

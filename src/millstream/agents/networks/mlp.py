@@ -17,6 +17,7 @@ import numpy as np
 from numpy.random import Generator
 
 from millstream.agents.features import VECTOR
+from millstream.agents.networks import activations
 from millstream.core.data import Array, Carry
 from millstream.core.errors import ConfigError
 
@@ -49,6 +50,7 @@ class Mlp:
     ):
         check_shape(hidden, activation)
         self.towers, self.hidden, self.activation = (1 if shared else 2), tuple(hidden), activation
+        self._bends = activations.named(activation)
         self.shapes = tower_shapes(width, outputs, spread, hidden, self.towers)
         edges = np.cumsum([0, *(math.prod(shape) for shape in self.shapes.values())]).tolist()
         self._places = {name: slice(a, b) for name, a, b in zip(self.shapes, edges, edges[1:], strict=False)}
@@ -93,8 +95,7 @@ class Mlp:
         below: np.ndarray = x
         for index, layer in enumerate(work.hidden):
             np.matmul(below, named[f"hidden.{index}.weight"], out=layer)
-            layer += named[f"hidden.{index}.bias"]
-            np.tanh(layer, out=layer) if self.activation == "tanh" else np.maximum(layer, 0, out=layer)
+            self._bends.bend(layer, named[f"hidden.{index}.bias"])
             below = layer
         np.matmul(named["policy.weight"].T, below[0].T, out=work.policy)
         work.policy += named["policy.bias"][:, None]
@@ -124,22 +125,13 @@ class Mlp:
         else:
             back[0] += d_value[:, None] * named["value.weight"].T
         for index in range(len(self.hidden) - 1, -1, -1):
-            self._through(work.hidden[index], work.back[index])
+            self._bends.back(work.back[index], work.hidden[index])
             delta, below = work.back[index], work.hidden[index - 1] if index else x
             np.matmul(np.swapaxes(below, -1, -2), delta, out=grads[f"hidden.{index}.weight"])
             np.matmul(work.ones, delta, out=grads[f"hidden.{index}.bias"])  # a sum, four times as fast
             if index:
                 np.matmul(delta, np.swapaxes(named[f"hidden.{index}.weight"], -1, -2), out=work.back[index - 1])
         return flat
-
-    def _through(self, given: np.ndarray, delta: np.ndarray) -> None:
-        """Back through the activation; what the layer gave is used up."""
-        if self.activation == "tanh":
-            np.multiply(given, given, out=given)
-            np.subtract(1, given, out=given)
-            delta *= given
-        else:
-            delta *= given > 0
 
     def _named(self, weights: Array) -> dict[str, Array]:
         known = getattr(self._local, "named", None)
