@@ -40,4 +40,7 @@ class Peer:
 
 
 SB3 = Peer("sb3", (TORCH, "stable-baselines3==2.9.2"))
+SB3_WORLDS = Peer(  # apart from the other: what lies beside it, it imports, and that would weigh in start and memory
+    "sb3-worlds", (*SB3.packages, "gymnasium[box2d]", "ale-py==0.12.1", "opencv-python-headless==5.0.0.93")
+)
 REJAX = Peer("rejax", ("rejax==0.1.3", "gymnax==0.0.9", "jax==0.10.2", "jaxlib==0.10.2"))

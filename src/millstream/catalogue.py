@@ -7,6 +7,7 @@ from typing import Any
 
 from millstream.agents import presets as tuned
 from millstream.agents import registry as agents
+from millstream.agents.networks import activations
 from millstream.core import settings
 from millstream.envs import check, registry
 
@@ -43,6 +44,11 @@ def algorithm(name: str) -> dict[str, Any]:
 def presets() -> list[dict[str, Any]]:
     """Every tuned pair of algorithm and environment, with its settings."""
     return [{"algo": algo, "env": env, "settings": dict(tuned.preset(env, algo))} for algo, env in tuned.names()]
+
+
+def compiled() -> bool:
+    """Whether the parts that are written in C were compiled at installation; without them NumPy serves."""
+    return activations.COMPILED_TANH is not None
 
 
 def _first_line(kind: Any) -> str:

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from millstream.agents.networks.activations import LIBRARY
+from millstream import catalogue
 from millstream.doors import saying
 from millstream.doors.finding import add_folder
 
@@ -85,7 +85,7 @@ def _machine() -> Iterator[Finding]:
     threads = os.environ.get("OPENBLAS_NUM_THREADS", "")
     advice = "" if threads == "1" else "; 1 is faster for small networks: unset OPENBLAS_NUM_THREADS"
     yield Finding("BLAS threads", "good" if threads == "1" else "note", threads + advice)
-    built = LIBRARY.exists()
+    built = catalogue.compiled()
     advice = "" if built else "; small networks learn faster with a C compiler: install one, then Millstream again"
     yield Finding("compiled tanh", "good" if built else "note", f"{'yes' if built else 'no'}{advice}")
     memfd = hasattr(os, "memfd_create")
