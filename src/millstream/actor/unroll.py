@@ -15,24 +15,22 @@ from millstream.core.topics import EXPERIENCES, METRICS_ACTORS
 
 
 class Episodes:
-    """Returns and lengths of the episodes that every slot is in."""
+    """Returns and lengths of the episodes that every slot is in, counted once a rollout."""
 
     def __init__(self, slots: int):
         self.returns, self.lengths = np.zeros(slots), np.zeros(slots, np.int64)
-        self.ended: list[tuple[int, float, int]] = []
 
-    def see(self, step: Step) -> None:
-        """Add one step, and close the episodes that ended."""
-        self.returns += step.rewards
-        self.lengths += step.valid
-        if len(step.ended):
-            slots = step.ended
-            self.ended += zip(slots.tolist(), self.returns[slots].tolist(), self.lengths[slots].tolist(), strict=True)
-            self.returns[slots], self.lengths[slots] = 0, 0
-
-    def take(self) -> list[tuple[int, float, int]]:
-        """(slot, return, length) of those that ended since the last call."""
-        ended, self.ended = self.ended, []
+    def see(self, rollout: Rollout) -> list[tuple[int, float, int]]:
+        """(slot, return, length) of those that ended in it; the others go on in the next."""
+        totals = np.cumsum(rollout.rewards, axis=0, dtype=np.float64)
+        counts = np.cumsum(rollout.valid, axis=0)
+        at, slots = rollout.final_at.T
+        ended = []
+        for slot, total, count in zip(slots.tolist(), totals[at, slots], counts[at, slots], strict=True):
+            ended.append((slot, float(self.returns[slot] + total), int(self.lengths[slot] + count)))
+            self.returns[slot], self.lengths[slot] = -total, -count  # what came before belongs to others
+        self.returns += totals[-1]
+        self.lengths += counts[-1]
         return ended
 
 
@@ -66,8 +64,10 @@ class Actor:
         self._params: Params | None = None
         self._layout: Layout | None = None
         self._arrays: dict[str, np.ndarray] | None = None
+        self._seen: list[tuple[str, np.ndarray]] = []
         self._t = self._finals = 0
         self._finished: Rollout | None = None
+        self._ended: list[tuple[int, float, int]] = []
         self._waiting_since: float | None = None
         self._open(env.reset(seed))
 
@@ -142,6 +142,7 @@ class Actor:
         if memory is None:
             return False
         self._arrays = self._layout.views(memory)
+        self._seen = [(name, self._arrays[f"observations/{name}"]) for name in self._observations]
         for name, array in self._carry.items():
             self._arrays[f"carry/{name}"][...] = array
         self._put_observations(0)
@@ -175,18 +176,13 @@ class Actor:
             actions[t] = decision.actions
             for name, array in extras:
                 array[t] = decision.extras[name]
-            rewards[t], terminated[t], truncated[t], valid[t] = (
-                step.rewards,
-                step.terminated,
-                step.truncated,
-                step.valid,
-            )
+            rewards[t], valid[t] = step.rewards, step.valid
+            terminated[t], truncated[t] = step.terminated, step.truncated
             self._observations, self._first, self._mask = step.observations, step.first, step.masks
             self._t = t + 1
             self._put_observations(t + 1)
             if len(step.ended):
                 self._put_finals(t, step)
-            self.episodes.see(step)
             seconds["act"] += acted - now
             seconds["env"] += stepped - acted
             now = clock()
@@ -197,8 +193,8 @@ class Actor:
 
     def _put_observations(self, t: int) -> None:
         assert self._arrays is not None
-        for name, array in self._observations.items():
-            self._arrays[f"observations/{name}"][t] = array
+        for name, array in self._seen:
+            array[t] = self._observations[name]
         self._arrays["first"][t] = self._first
         if self._mask is not None:
             self._arrays["extras/mask"][t] = self._mask
@@ -216,6 +212,7 @@ class Actor:
         assert self._arrays is not None
         made = Stamp(self.experiment, self.index, self.epoch, self.sequence, self.version, self.clock.now())
         self._finished = rollout_of(self._arrays, self.unroll, self._finals, made)
+        self._ended = self.episodes.see(self._finished)
         self._publish()
 
     def _publish(self) -> int:
@@ -237,7 +234,7 @@ class Actor:
             "sequence": self.sequence,
             "steps": count,
             "policy": [version.epoch, version.number],
-            "episodes": self.episodes.take(),
+            "episodes": self._ended,
             "seconds": self.seconds,
             "at": self.clock.now(),
         }

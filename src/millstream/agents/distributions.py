@@ -69,16 +69,17 @@ class Categorical:
         self, outputs: Mapping[str, Array], mask: Array | None, rng: Generator | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """By inverting the cumulative probabilities: one uniform number a slot."""
-        logits = _masked(outputs["policy"], mask)
-        shifted = logits - logits.max(axis=-1, keepdims=True)
-        cumulative = np.exp(shifted).cumsum(axis=-1)  # not normalised: draws are scaled by the whole instead
-        whole = cumulative[:, -1]
+        logits = _masked(outputs["policy"], mask).T  # choices first: what runs over choices runs over long rows
+        shifted = logits - logits.max(axis=0)
+        cumulative = np.exp(shifted)
+        np.cumsum(cumulative, axis=0, out=cumulative)  # not normalised: draws are scaled by the whole instead
+        whole = cumulative[-1]
         if rng is None:
-            actions = shifted.argmax(axis=-1)
+            actions = shifted.argmax(axis=0)
         else:
             draws = rng.random(len(whole), np.float32) * whole
-            actions = (cumulative <= draws[:, None]).sum(axis=-1)
-        return actions, shifted[np.arange(len(whole)), actions] - np.log(whole)
+            actions = np.add.reduce(cumulative[:-1] <= draws, axis=0, dtype=np.int64)
+        return actions, shifted[actions, np.arange(len(whole))] - np.log(whole)
 
     def evaluate(self, outputs: Mapping[str, Array], actions: Array, mask: Array | None) -> tuple[Array, Array, Any]:
         """Closed forms over the log-softmax."""

@@ -87,7 +87,7 @@ class PPO(ActorCritic):
         back["value"] = d_value * (hyper.value_weight * share)
 
         def mean(column: Array) -> float:
-            return float(xp.sum(column * share))
+            return float(xp.sum(column)) * share if isinstance(share, float) else float(xp.sum(column * share))
 
         lesson = {
             "policy_loss": -mean(xp.minimum(free, held)),
