@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from millstream.agents import figures
 from millstream.agents import presets as tuned
 from millstream.agents import registry as agents
 from millstream.agents.networks import activations
@@ -41,9 +42,23 @@ def algorithm(name: str) -> dict[str, Any]:
     return {"name": name, "about": _first_line(kind), "hyper": [asdict(each) for each in settings.describe(kind.Hyper)]}
 
 
-def presets() -> list[dict[str, Any]]:
-    """Every tuned pair of algorithm and environment, with its settings."""
-    return [{"algo": algo, "env": env, "settings": dict(tuned.preset(env, algo))} for algo, env in tuned.names()]
+def presets(containing: str = "") -> list[dict[str, Any]]:
+    """Every tuned pair whose environment's name holds the text: its settings, what it reaches, how to repeat that."""
+    pairs = sorted((env, algo) for algo, env in tuned.names() if containing.lower() in env.lower())
+    return [_preset(env, algo) for env, algo in pairs]
+
+
+def _preset(env: str, algo: str) -> dict[str, Any]:
+    measured = figures.measured(env, algo)
+    return {
+        "env": env,
+        "algo": algo,
+        "settings": dict(tuned.preset(env, algo)),
+        "chosen_on": tuned.chosen_on(env, algo),
+        "measured": measured,
+        "published": figures.published(env, algo),
+        "command": measured["command"] if measured else figures.command(env, algo),
+    }
 
 
 def compiled() -> bool:

@@ -36,16 +36,16 @@ def test_a_remainder_joins_the_last() -> None:
 @given(st.integers(1, 3000), st.integers(1, 9), st.booleans())
 def test_shards_cover_the_minibatch_in_order_and_their_shares_are_one(rows: int, shards: int, sequences: bool) -> None:
     order = np.random.default_rng(0).permutation(rows)
-    parts = batches.cut(order, shards, sequences)
+    parts = batches.cut(order, shards, 1 if sequences else batches.GRAIN)
     assert np.array_equal(np.concatenate(parts), order) and all(len(part) for part in parts)
     assert len(parts) <= shards
     assert sum(batches.shares(batch(rows), parts)) == pytest.approx(1)
 
 
 def test_a_small_minibatch_stays_whole_but_sequences_are_never_small() -> None:
-    assert len(batches.cut(np.arange(511), 4, sequences=False)) == 1
-    assert len(batches.cut(np.arange(512), 4, sequences=False)) == 2
-    assert len(batches.cut(np.arange(3), 4, sequences=True)) == 3
+    assert len(batches.cut(np.arange(511), 4, 256)) == 1
+    assert len(batches.cut(np.arange(512), 4, 256)) == 2
+    assert len(batches.cut(np.arange(3), 4, 1)) == 3
 
 
 def test_a_shard_weighs_by_the_steps_that_count() -> None:

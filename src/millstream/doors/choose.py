@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from millstream.core.errors import ConfigError
 from millstream.doors import saying
+from millstream.telemetry.words import brief, counted
+
+NOT_MEASURED = "not measured"
 
 
 def configure(parser: ArgumentParser, name: str) -> None:
@@ -17,6 +20,8 @@ def configure(parser: ArgumentParser, name: str) -> None:
         parser.add_argument("words", nargs="*", metavar="FILTER", help="part of a name; or: check ENV")
     if name == "algos":
         parser.add_argument("name", nargs="?", metavar="NAME", help="an algorithm, to see its hyper-parameters")
+    if name == "presets":
+        parser.add_argument("env", nargs="?", default="", metavar="ENV", help="part of an environment's name, for more")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=commands[name])
 
@@ -84,16 +89,80 @@ def algos(options: Namespace) -> int:
 
 
 def presets(options: Namespace) -> int:
-    """List the tuned pairs."""
+    """List the tuned pairs with what they reach, or show those of some environments whole."""
     from millstream import catalogue
 
-    found = catalogue.presets()
-    if saying.said("presets", found, options.json, "There are no presets."):
+    found = catalogue.presets(options.env)
+    nothing = f"There is no preset for an environment named like {options.env!r}; `mill presets` lists them."
+    if saying.said("presets", found, options.json, nothing if options.env else "There are no presets."):
         return 0
-    rows = [(each["env"], each["algo"], ", ".join(_flat(each["settings"]))) for each in found]
-    saying.table(("environment", "algorithm", "settings"), rows, fold="settings")
-    saying.heading("`mill train ENV --algo NAME` uses them without being asked.", "dim")
+    if options.env:
+        for one in found:
+            _show_preset(one, apart=one is not found[0])
+        return 0
+    columns = ("environment", "algorithm", "return (95 % interval)", "steps", "seconds", "published, after steps")
+    saying.table(columns, [_preset_row(one) for one in found], right=("steps", "seconds"), fold=columns[-1])
+    others = sorted({each["env"] for one in found for each in one["published"][:1] if each["env"] != one["env"]})
+    if others:
+        saying.heading(f"* published for {' and '.join(others)}", "dim")
+    saying.heading("`mill train ENV --algo NAME` uses them without being asked; `mill presets ENV` shows more.", "dim")
     return 0
+
+
+def _preset_row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    got, others = one["measured"], one["published"]
+    figures = (interval(got["return"]), brief(got["steps"]), figure(got["seconds"])) if got else (NOT_MEASURED, "", "")
+    beside = "-"
+    if others:
+        star = "*" if others[0]["env"] != one["env"] else ""
+        beside = f"{figure(others[0]['value'])}{star}, {brief(others[0]['steps'])} ({others[0]['source']})"
+    return (one["env"], one["algo"], *figures, beside)
+
+
+def _show_preset(one: Mapping[str, Any], apart: bool) -> None:
+    """Settings as `--set` takes them, figures, and the command that repeats them; `apart` from what came before."""
+    saying.heading(("\n" if apart else "") + f"{one['env']}, {one['algo']}")
+    rows = [("settings", ", ".join(_flat(one["settings"]))), ("chosen on", f"seeds {one['chosen_on']}")]
+    rows += _measured_rows(one["measured"]) if one["measured"] else [("return", NOT_MEASURED)]
+    rows += [("published" if not at else "", _published(each, one)) for at, each in enumerate(one["published"])]
+    rows += [] if one["published"] else [("published", "-")]
+    saying.pairs(rows)
+    saying.lines([("repeat".ljust(max(len(label) for label, _ in rows)), one["command"])])
+
+
+def _measured_rows(got: Mapping[str, Any]) -> list[tuple[str, str]]:
+    seeds = f"over {counted(len(got['seeds']), 'seed')}, {counted(got['episodes'], 'episode')} each"
+    rows = [
+        ("return", f"{interval(got['return'])}: mean and 95 % interval {seeds}"),
+        (
+            "training",
+            f"{got['steps']:,.0f} steps, {figure(got['seconds'])} s on {counted(got['cores'], 'core')}: medians",
+        ),
+    ]
+    if got["target"]:
+        reached = f"{got['target']['reached']} of {counted(len(got['seeds']), 'seed')}"
+        after = f" after {got['target']['steps']:,.0f} steps (median)" if got["target"]["reached"] else ""
+        rows.append(("target", f"{got['target']['value']:g} reached by {reached}{after}"))
+    return rows + [
+        (f"{each['name']} player", f"{interval(each['return'])}, {figure(each['food'])} food an episode")
+        for each in got["players"]
+    ]
+
+
+def _published(each: Mapping[str, Any], one: Mapping[str, Any]) -> str:
+    spread = "" if each["spread"] is None else f" ± {figure(each['spread'])}"
+    other = "" if each["env"] == one["env"] else f" for {each['env']}"
+    return f"{figure(each['value'])}{spread} after {brief(each['steps'])} steps{other} ({each['source']})"
+
+
+def interval(found: Mapping[str, float]) -> str:
+    """A mean with its bounds."""
+    return f"{figure(found['mean'])} ({figure(found['low'])} to {figure(found['high'])})"
+
+
+def figure(value: float) -> str:
+    """A return, with two places below a hundred, where they tell."""
+    return f"{value:.2f}" if abs(value) < 100 else f"{value:,.1f}"
 
 
 def _flat(settings: Any, path: str = "") -> list[str]:
@@ -122,5 +191,7 @@ def _value(value: Any) -> str:
         if isinstance(value, float)
         else str(value).lower()
         if isinstance(value, bool)
+        else ",".join(map(str, value))
+        if isinstance(value, list | tuple)
         else f"{value}"
     )

@@ -9,8 +9,8 @@ from numpy.random import Generator
 
 from millstream.core.data import Batch
 
-SMALLEST_SHARD = 256
-"""Rows below which cutting costs more than a thread gives."""
+GRAIN = 256
+"""Rows below which a shard costs more than a thread gives, where an agent does not say."""
 
 
 def row_count(batch: Batch) -> int:
@@ -34,9 +34,9 @@ def minibatches(batch: Batch, size: int, epochs: int, rng: Generator) -> Iterato
             yield order[index * size : (index + 1) * size if index < count - 1 else total]
 
 
-def cut(rows: np.ndarray, shards: int, sequences: bool) -> list[np.ndarray]:
-    """The shards of one minibatch; a small one stays whole."""
-    parts = max(1, min(shards, len(rows) if sequences else len(rows) // SMALLEST_SHARD))
+def cut(rows: np.ndarray, shards: int, grain: int) -> list[np.ndarray]:
+    """The shards of one minibatch, of at least `grain` rows each; a small one stays whole."""
+    parts = max(1, min(shards, len(rows) // grain))
     return np.array_split(rows, parts)
 
 

@@ -191,7 +191,8 @@ class Learner:
 
     def _gradients(self, update: Update, rows: np.ndarray) -> tuple[Gradients, Lesson]:
         """Shards at once, added in a fixed order."""
-        parts = batches.cut(rows, self.shards, self.agent.sequences)
+        grain = 1 if self.agent.sequences else getattr(self.agent, "grain", batches.GRAIN)
+        parts = batches.cut(rows, self.shards, grain)
 
         def one(part: np.ndarray) -> tuple[Gradients, Lesson]:
             return self.agent.gradients(self.state, batches.take(update.batch, part), update.hyper)

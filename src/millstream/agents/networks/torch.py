@@ -56,6 +56,7 @@ class TorchNetwork:
             if isinstance(space, Box)
         }
         self.images, self.recurrent = bool(self.pictures), memory > 0
+        self.grain = 32 if self.images else 256  # rows that are worth a thread: one image is work enough
         check_shape(hidden, activation, may_be_empty=self.images or self.recurrent)
         self.memory, self.layers, self.towers = memory, len(hidden), 1 if shared else 2
         self.device = _device(device)
@@ -195,10 +196,14 @@ class TorchNetwork:
         """Images become numbers [N, features], numbers stay as they are; side by side."""
         parts = [inputs[VECTOR]] if VECTOR in inputs else []
         for name, picture in self.pictures.items():
-            x = picture.arrange(inputs[name]).to(torch.float32) * (1 / 255)
+            # channels last is what the kernels of a CPU read without rearranging: a quarter of the time of an update
+            x = picture.arrange(inputs[name]).to(torch.float32, memory_format=torch.channels_last)
             for index, layer in enumerate(picture.layers):
                 weight, bias = named[f"{name}.conv.{index}.weight"], named[f"{name}.conv.{index}.bias"]
-                x = torch.relu(functional.conv2d(x, weight, bias, layer.stride, layer.padding))
+                if index == 0:
+                    weight = weight * (1 / 255)  # scales thousands of weights instead of millions of pixels
+                weight = weight.contiguous(memory_format=torch.channels_last)
+                x = torch.relu_(functional.conv2d(x, weight, bias, layer.stride, layer.padding))
             parts.append(
                 torch.relu(torch.addmm(named[f"{name}.dense.bias"], x.flatten(1), named[f"{name}.dense.weight"]))
             )

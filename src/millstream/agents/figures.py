@@ -1,0 +1,117 @@
+"""What presets reach: as measured here by `make learn`, and beside it what others have published."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millstream.agents import presets
+
+MEASURED = Path(__file__).with_name("measured.json")
+"""Written by `make learn`, by nobody else."""
+FIRST_SEED, SEEDS = 101, 5
+"""Presets are measured on seeds that had no say in choosing them."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Who published a figure, and what kind of figure it is."""
+
+    name: str
+    url: str
+    about: str
+
+
+@dataclass(frozen=True)
+class Published:
+    """A return that somebody else reached."""
+
+    source: Source
+    value: float
+    spread: float | None
+    steps: int
+    """Environment steps of the training behind it."""
+
+
+SB3_ZOO = Source(
+    "SB3 zoo",
+    "https://github.com/DLR-RM/rl-baselines3-zoo/blob/master/benchmark.md",
+    "one run; mean and standard deviation over its evaluation episodes",
+)
+CLEANRL = Source(
+    "CleanRL",
+    "https://docs.cleanrl.dev/rl-algorithms/ppo/",
+    "mean and spread over three seeds, of returns while training",
+)
+TIANSHOU = Source(
+    "Tianshou",
+    "https://github.com/thu-ml/tianshou/blob/master/examples/atari/README.md",
+    "the best evaluation of one run",
+)
+SOURCES = (SB3_ZOO, CLEANRL, TIANSHOU)
+
+_PUBLISHED: dict[tuple[str, str], tuple[Published, ...]] = {
+    ("ppo", "CartPole-v1"): (
+        Published(SB3_ZOO, 500.0, 0.0, 100_000),
+        Published(CLEANRL, 490.04, 6.12, 500_000),
+    ),
+    ("ppo", "Acrobot-v1"): (
+        Published(SB3_ZOO, -73.506, 18.201, 1_000_000),
+        Published(CLEANRL, -86.36, 1.32, 500_000),
+    ),
+    ("ppo", "MountainCar-v0"): (
+        Published(SB3_ZOO, -110.423, 19.473, 1_000_000),
+        Published(CLEANRL, -200.0, 0.0, 500_000),
+    ),
+    ("ppo", "LunarLander-v2"): (Published(SB3_ZOO, 242.119, 31.823, 1_000_000),),
+    ("ppo", "Pendulum-v1"): (Published(SB3_ZOO, -172.225, 104.159, 100_000),),
+    ("ppo", "PongNoFrameskip-v4"): (
+        Published(SB3_ZOO, 20.989, 0.105, 10_000_000),
+        Published(CLEANRL, 20.36, 0.20, 10_000_000),
+        Published(TIANSHOU, 20.1, None, 10_000_000),
+    ),
+}
+"""By the environment that it was published for."""
+
+_STANDS_FOR = {
+    "LunarLander-v3": "LunarLander-v2",
+    "ALE/Pong-v5": "PongNoFrameskip-v4",
+    "envpool:Pong-v5": "PongNoFrameskip-v4",
+}
+"""Environments for which only an older version has published figures."""
+
+
+def published(env: str, algo: str) -> list[dict[str, Any]]:
+    """What others report for this pair, each with the name of the environment that they used."""
+    used = _STANDS_FOR.get(env, env)
+    return [
+        {
+            "source": each.source.name,
+            "url": each.source.url,
+            "about": each.source.about,
+            "env": used,
+            "value": each.value,
+            "spread": each.spread,
+            "steps": each.steps,
+        }
+        for each in _PUBLISHED.get((algo, used), ())
+    ]
+
+
+def entries() -> list[dict[str, Any]]:
+    """Every measurement on file."""
+    return list(json.loads(MEASURED.read_text(encoding="utf-8"))["presets"])
+
+
+def measured(env: str, algo: str) -> Mapping[str, Any] | None:
+    """The measurement of a preset; None where there is none, or only one of settings that it no longer has."""
+    found = [each for each in entries() if (each["env"], each["algo"]) == (env, algo)]
+    return next((each for each in found if each["settings"] == presets.fingerprint(env, algo)), None)
+
+
+def command(env: str, algo: str, seeds: int = SEEDS) -> str:
+    """What to type to measure a preset."""
+    return f"mill train {env} --algo {algo} --seed {FIRST_SEED} --seeds {seeds}"
