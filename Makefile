@@ -6,7 +6,7 @@ ENV ?= CartPole-v1
 ARGS ?=
 TEST_EXTRAS := test,torch,atari,envpool,onnx,yaml,video,classic,box2d,wandb,mlflow
 
-.PHONY: train test test-slow check bench format clean help
+.PHONY: train test test-slow check bench learn format clean help
 
 train: $(VENV)/.ready  ## train an agent (ENV=CartPole-v1, ARGS="--seed 2")
 	$(BIN)/mill train $(ENV) --capture-video $(ARGS)
@@ -25,6 +25,9 @@ check: $(VENV)/.ready-test  ## style, types and import rules
 
 bench: $(VENV)/.ready  ## measure against peers, each in an environment of its own (ARGS="--only ppo")
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+learn: $(VENV)/.ready-test  ## measure the presets again and redraw their curves (ARGS="--only LunarLander-v3")
+	$(BIN)/python benchmarks/learn.py $(ARGS)
 
 format: $(VENV)/.ready-test  ## bring the code into its style
 	$(BIN)/ruff format .
