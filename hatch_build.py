@@ -1,6 +1,7 @@
 """Compiles the little that is written in C, where there is a compiler. Without one everything works, more slowly."""
 
 import os
+import platform
 import shutil
 import subprocess
 import sysconfig
@@ -8,36 +9,40 @@ from pathlib import Path
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = Path("src/millstream/agents/networks/activations.c")
-LIBRARY = SOURCE.with_name("libactivations.so")
+SOURCE = Path("src/millstream/agents/networks/mlp.c")
 FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-shared", "-fPIC")
+LEVELS = {"libmlp.so": ()}
+if platform.machine() == "x86_64":  # the best that the processor can run is chosen when Millstream starts
+    LEVELS |= {"libmlp-avx2.so": ("-mavx2", "-mfma"), "libmlp-avx512.so": ("-mavx512f", "-mavx2", "-mfma")}
 
 
 class Compile(BuildHookInterface):
-    """Puts the library beside its source, for wheels and for installations in place."""
+    """Puts the libraries beside their source, for wheels and for installations in place."""
 
     def initialize(self, version, build_data):
         """Called before files are gathered."""
-        if compiled(Path(self.root)):
-            build_data["artifacts"].append(f"/{LIBRARY}")
+        built = [name for name, flags in LEVELS.items() if compiled(Path(self.root), name, flags)]
+        if built:
+            build_data["artifacts"] += [f"/{SOURCE.with_name(name)}" for name in built]
             build_data["pure_python"] = False
-            # it is called through ctypes and knows no Python: one wheel serves every version of it
-            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-            build_data["tag"] = f"py3-none-{platform}"
+            # they are called through ctypes and know no Python: one wheel serves every version of it
+            system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            build_data["tag"] = f"py3-none-{system}"
 
 
-def compiled(root):
+def compiled(root, name, flags):
     """Whether there was a compiler and it could."""
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    library, fresh = root / LIBRARY, (root / LIBRARY).with_suffix(".new")
-    library.unlink(missing_ok=True)
+    library = root / SOURCE.with_name(name)
+    fresh = library.with_suffix(".new")
     if compiler is None:
-        print("no C compiler: tanh stays in NumPy")
-        return False
-    command = [*compiler.split(), *FLAGS, "-o", fresh, root / SOURCE]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        print(f"{compiler} could not compile {SOURCE.name}, tanh stays in NumPy:\n{ended.stderr}")
-        return False
-    fresh.replace(library)  # whoever has the old one open keeps it whole
-    return True
+        print(f"no C compiler for {name}: NumPy serves instead")
+    else:
+        command = [*compiler.split(), *FLAGS, *flags, "-o", fresh, root / SOURCE]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ended.returncode == 0:
+            fresh.replace(library)  # whoever has the old one open keeps it whole
+            return True
+        print(f"{compiler} could not compile {name}:\n{ended.stderr}")
+    library.unlink(missing_ok=True)  # it was made from an older source
+    return False

@@ -1,4 +1,4 @@
-"""The NumPy perceptron: its way back against finite differences and autograd."""
+"""The perceptron, in C and in NumPy: its way back against finite differences and autograd."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from millstream.agents.networks import compiled
 from millstream.agents.networks.mlp import Mlp, orthogonal
 from millstream.core.errors import ConfigError
 from tests.agents.written_out import mlp_outputs
@@ -23,6 +24,14 @@ shapes = pytest.mark.parametrize(
         ("relu", False, 0, (5, 6, 7)),
     ],
 )
+
+
+@pytest.fixture(params=["compiled", "numpy"], autouse=True)
+def passes(request, monkeypatch):
+    if request.param == "numpy":
+        monkeypatch.setattr(compiled, "LIBRARY", None)
+    elif compiled.LIBRARY is None:
+        pytest.skip("no compiler was there when Millstream was installed")
 
 
 def case(activation, shared, spread, hidden, rows=9, seed=0):
