@@ -23,7 +23,7 @@ check: $(VENV)/.ready-test  ## style, types and import rules
 	$(BIN)/mypy
 	$(BIN)/pytest tests/test_rooms.py
 
-bench: $(VENV)/.ready  ## measure against peers, each in an environment of its own (ARGS="--only ppo")
+bench: $(VENV)/.ready-test  ## measure against peers, each in an environment of its own (ARGS="--only ppo")
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 learn: $(VENV)/.ready-test  ## measure the presets again and redraw their curves (ARGS="--only LunarLander-v3")

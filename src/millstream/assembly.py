@@ -33,6 +33,7 @@ from millstream.envs import recording
 from millstream.envs import registry as envs
 from millstream.hosts import shell
 from millstream.hosts.heartbeat import Heartbeat
+from millstream.learner import batches
 from millstream.learner.checkpoint import Checkpoints
 from millstream.learner.learner import Learner
 from millstream.learner.saving import Saver
@@ -122,6 +123,16 @@ def evaluates(config: Experiment) -> bool:
 def rollouts_per_update(config: Experiment) -> int:
     """One from each actor unless said otherwise."""
     return config.learner.rollouts or max(1, config.actor.count)
+
+
+def threads_for(agent: Agent[Any], config: Experiment, timed: bool) -> int:
+    """Threads for the learner: one a shard as far as processors go.
+
+    Where actors work at the same time they keep theirs, unless rows are so much work that threads pay nevertheless.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    heavy = getattr(agent, "grain", batches.GRAIN) < batches.GRAIN
+    return max(1, min(config.learner.shards, cores if heavy or not timed else cores - config.actor.count))
 
 
 def rollouts_now(config: Experiment, wiring: Wiring) -> int:
@@ -218,7 +229,7 @@ def _learner(config: Experiment, wiring: Wiring, lock: RunLock) -> list[Role]:
         max_lag=max_lag_of(config),
         total_steps=config.total_steps,
         shards=config.learner.shards,
-        threads=config.learner.threads or min(config.learner.shards, os.cpu_count() or 1),
+        threads=config.learner.threads or threads_for(agent, config, wiring.timed),
     )
     if not saver.restore(learner) and config.warm_start:
         _warm_start(learner, spec, Path(config.warm_start))

@@ -55,7 +55,7 @@ class LearnerConfig:
     shards: int = setting(2, low=1, high=64)
     """Parts into which a large minibatch is cut. It fixes the sums, whatever number of threads computes them."""
     threads: int = setting(0, low=0, high=64)
-    """Threads that compute the shards; 0 means as many as there are shards and processors."""
+    """Threads that compute the shards; 0 means as many as there are shards and processors that actors leave free."""
 
 
 @dataclass(frozen=True)

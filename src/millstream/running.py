@@ -37,6 +37,9 @@ from millstream.wires.memory import MemoryBus
 from millstream.wires.policies import SharedPolicies
 from millstream.wires.ring import Ring
 
+SUPERVISING = (2e-3, 10e-3)
+"""How long the root rests: the processors belong to those who work, and nobody waits for it."""
+
 
 class Watcher(MetricSink, Role, Protocol):
     """Shows a run while it happens."""
@@ -210,7 +213,7 @@ class Root:
         supervisor = Supervisor(host, self.intent, self.clock, recorder.write)
         try:
             with self._open(recorder, bus, host.workers, lambda: sum(ring.waiting for ring in rings)) as always:
-                shell.run([host, supervisor, *always], self.clock, stopping=self._ended)
+                shell.run([host, supervisor, *always], self.clock, stopping=self._ended, rests=SUPERVISING)
                 self._settle(None)
                 host.close()
         finally:

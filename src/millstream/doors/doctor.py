@@ -87,7 +87,7 @@ def _machine() -> Iterator[Finding]:
     yield Finding("BLAS threads", "good" if threads == "1" else "note", threads + advice)
     built = catalogue.compiled()
     advice = "" if built else "; small networks learn faster with a C compiler: install one, then Millstream again"
-    yield Finding("compiled tanh", "good" if built else "note", f"{'yes' if built else 'no'}{advice}")
+    yield Finding("compiled networks", "good" if built else "note", f"{'yes' if built else 'no'}{advice}")
     memfd = hasattr(os, "memfd_create")
     yield Finding(
         "shared memory", "good" if memfd else "note", "memfd" if memfd else "no memfd: unlinked files serve instead"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from millstream.core.ports import Clock, Role
 
 _SPINS = 4
-_SHORTEST = 50e-6
-_LONGEST = 2e-3
+RESTS = (50e-6, 2e-3)
+"""Seconds of the first rest and of the longest: each one that finds no work makes the next twice as long."""
 
 
 @dataclass(slots=True)
@@ -34,6 +34,7 @@ def run(
     stopping: Callable[[], bool],
     may_step: Callable[[Role], bool] = lambda role: True,
     usage: Usage | None = None,
+    rests: tuple[float, float] = RESTS,
 ) -> None:
     """Step the roles until `stopping`, which is asked before every step. What a role raises goes to the caller.
 
@@ -53,7 +54,7 @@ def run(
         turn += 1  # rotate, or the first actor takes every freed place on a full bus
         quiet = 0 if did else quiet + 1
         if quiet > _SPINS:
-            _rest(quiet - _SPINS, clock, usage)
+            _rest(quiet - _SPINS, clock, usage, rests)
 
 
 def _timed(role: Role, index: int, clock: Clock, usage: Usage) -> int:
@@ -67,7 +68,8 @@ def _timed(role: Role, index: int, clock: Clock, usage: Usage) -> int:
     return did
 
 
-def _rest(quiet: int, clock: Clock, usage: Usage) -> None:
+def _rest(quiet: int, clock: Clock, usage: Usage, rests: tuple[float, float]) -> None:
     start = clock.monotonic()
-    clock.rest(min(_SHORTEST * 2 ** min(quiet - 1, 10), _LONGEST))
+    first, longest = rests
+    clock.rest(min(first * 2 ** min(quiet - 1, 10), longest))
     usage.idle += clock.monotonic() - start
