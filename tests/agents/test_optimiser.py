@@ -11,8 +11,10 @@ from millstream.core.errors import Diverged
 from tests.agents.rollouts import agent_for
 
 
+@pytest.mark.parametrize("piece", [optimiser.PIECE, 16])
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_adam_walks_where_torch_walks(library):
+def test_adam_walks_where_torch_walks(library, piece, monkeypatch):
+    monkeypatch.setattr(optimiser, "PIECE", piece)
     rng = np.random.default_rng(0)
     start = rng.normal(size=50).astype(np.float32)
     theirs = torch.nn.Parameter(torch.tensor(start))

@@ -44,6 +44,12 @@ def test_who_goes_first_rotates():
     assert "".join(log) == "abcbcacab"
 
 
+def test_who_only_supervises_rests_longer():
+    clock, log = Clock(), []
+    run([Worker("a", log, clock, did=0, cost=0.0)], clock, after(20, log), rests=(0.002, 0.01))
+    assert clock.rests[0] == 0.002 and max(clock.rests) == clock.rests[-1] == 0.01
+
+
 def test_a_stop_is_seen_between_two_steps_of_a_round():
     clock, log = Clock(), []
     run([Worker(name, log, clock) for name in "abc"], clock, after(2, log))

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from millstream.agents.maths import namespace
 from millstream.core.data import Array, Gradients
 
+PIECE = 32_768
+"""Weights that are moved at a time."""
+
 
 @dataclass
 class Adam:
@@ -40,12 +43,16 @@ def adam(
     decay: tuple[float, float] = (0.9, 0.999),
     epsilon: float = 1e-5,
 ) -> None:
-    """One step, in place."""
+    """One step, in place, piece by piece: what comes in between stays in the caches."""
     moments.count += 1
     beta, gamma = decay
-    moments.first *= beta
-    moments.first += (1 - beta) * gradients
-    moments.second *= gamma
-    moments.second += (1 - gamma) * gradients * gradients
     scale = (1 - gamma**moments.count) ** 0.5
-    weights -= (rate * scale / (1 - beta**moments.count)) * (moments.first / (moments.second**0.5 + epsilon * scale))
+    length = rate * scale / (1 - beta**moments.count)
+    for start in range(0, len(weights), PIECE):
+        piece = slice(start, start + PIECE)
+        gradient, first, second = gradients[piece], moments.first[piece], moments.second[piece]
+        first *= beta
+        first += (1 - beta) * gradient
+        second *= gamma
+        second += (1 - gamma) * gradient * gradient
+        weights[piece] -= length * (first / (second**0.5 + epsilon * scale))

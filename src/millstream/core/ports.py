@@ -101,7 +101,7 @@ class Agent(Protocol[S]):
         """Advantages, targets, normalised inputs: once an update. Statistics move here."""
 
     def gradients(self, state: S, minibatch: Batch, hyper: Any) -> tuple[Gradients, Lesson]:
-        """The mean gradient over the minibatch. Pure: threads call it at once on shards of one minibatch."""
+        """The mean gradient over the minibatch, the caller's from then on. Pure: threads call it at once on shards."""
 
     def apply(self, state: S, gradients: Gradients, hyper: Any) -> S:
         """Clip and step the optimiser; the old state may be used up."""

@@ -201,9 +201,11 @@ class Learner:
         if len(found) == 1:
             return found[0]
         weights = batches.shares(update.batch, parts)
-        total: Array = found[0][0] * weights[0]
+        total: Array = found[0][0]
+        total *= weights[0]
         for (gradients, _), weight in zip(found[1:], weights[1:], strict=True):
-            total += gradients * weight
+            gradients *= weight
+            total += gradients
         return total, mean_lesson([lesson for _, lesson in found], weights)
 
     def _side_by_side(
