@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,16 +27,25 @@ class Side:
     script: str
     arguments: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
+    limit: float = 900.0
+    """Seconds after which it is ended, with all that it started."""
 
     def run(self) -> dict[str, Any]:
-        """Run it once."""
-        command = [str(self.python), str(HERE / self.script), *self.arguments]
-        ended = subprocess.run(
-            command, capture_output=True, text=True, env={**os.environ, **self.environ}, cwd=HERE, check=False
-        )
-        if ended.returncode:
-            raise RuntimeError(f"{self.name} failed:\n{ended.stderr[-2000:]}")
-        return dict(json.loads(ended.stdout.splitlines()[-1]))
+        """Run it once. What it measured, and when it began (before its interpreter did) and ended."""
+        command, environ = [str(self.python), str(HERE / self.script), *self.arguments], {**os.environ, **self.environ}
+        output = subprocess.PIPE
+        started_at = time.time()
+        with subprocess.Popen(
+            command, stdout=output, stderr=output, text=True, env=environ, cwd=HERE, start_new_session=True
+        ) as process:
+            try:
+                said, complained = process.communicate(timeout=self.limit)
+            except BaseException:  # it takes too long, or Ctrl-C
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+        if process.returncode:
+            raise RuntimeError(f"{self.name} failed:\n{complained[-2000:]}")
+        return {"started_at": started_at, "ended_at": time.time(), **json.loads(said.splitlines()[-1])}
 
 
 @dataclass(frozen=True)
@@ -67,13 +78,29 @@ def figure(results: Sequence[Mapping[str, Any]], key: str) -> Figure:
     return Figure(tuple(float(result[key]) for result in results))
 
 
-def table(title: str, key: str, unit: str, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """A row a side, with its ratio to each peer; the first side is ours."""
+def table(
+    title: str,
+    key: str,
+    unit: str,
+    results: Mapping[str, Sequence[Mapping[str, Any]]],
+    digits: int = 0,
+    more: Mapping[str, str] | None = None,
+) -> str:
+    """A row a side, with its ratio to each peer; the first side is ours. `more` are columns by heading: medians."""
     figures = {name: figure(each, key) for name, each in results.items()}
-    names = list(figures)
-    lines = [f"### {title}", "", f"| side | median {unit} | spread | ours / this |", "|---|---|---|---|"]
-    for name in names:
-        low, high = figures[name].spread
-        ratio = figures[names[0]].median / figures[name].median
-        lines.append(f"| {name} | {figures[name].median:,.0f} | {low:,.0f} to {high:,.0f} | {ratio:.2f} |")
+    ours = next(iter(figures.values()))
+    headings = ["side", f"median {unit}", "spread", "ours / this", *(more or {})]
+    lines = [f"### {title}", "", f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
+    for name, found in figures.items():
+        low, high = found.spread
+        cells = [name, f"{found.median:,.{digits}f}", f"{low:,.{digits}f} to {high:,.{digits}f}"]
+        cells += [f"{ours.median / found.median:.2f}"]
+        cells += [_cell(results[name], other) for other in (more or {}).values()]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _cell(results: Sequence[Mapping[str, Any]], key: str) -> str:
+    """The median of what a side says besides; a dash where it says nothing of it."""
+    said = [result for result in results if result.get(key) is not None]
+    return f"{figure(said, key).median:,.4g}" if said else "-"

@@ -6,7 +6,7 @@ import argparse
 import importlib
 import sys
 
-ROWS = ("ppo",)
+ROWS = ("ppo", "learning", "limits", "scaling", "solve", "impala", "gymnasium", "pong", "memory", "start")
 
 
 def main() -> None:

@@ -21,6 +21,8 @@ class Peer:
 
     name: str
     packages: tuple[str, ...]
+    before: tuple[tuple[str, ...], ...] = ()
+    """What pip is told in calls of their own that come first."""
 
     @property
     def python(self) -> Path:
@@ -29,12 +31,14 @@ class Peer:
     def ready(self) -> Path:
         """Its interpreter, installed first where that was not done yet."""
         stamp = HOME / self.name / "installed"
-        wanted = hashlib.sha256(" ".join(self.packages).encode()).hexdigest()
+        calls = (*self.before, self.packages)
+        wanted = hashlib.sha256(" ".join(word for call in calls for word in call).encode()).hexdigest()
         if not stamp.exists() or stamp.read_text() != wanted:
             print(f"installing {self.name} ({', '.join(self.packages)}) ...", file=sys.stderr, flush=True)
             venv.create(HOME / self.name, with_pip=True, clear=True)
-            command = [self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.packages]
-            subprocess.run(command, check=True)
+            install = [self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            for call in calls:
+                subprocess.run([*install, *call], check=True)
             stamp.write_text(wanted)
         return self.python
 
@@ -44,3 +48,11 @@ SB3_WORLDS = Peer(  # apart from the other: what lies beside it, it imports, and
     "sb3-worlds", (*SB3.packages, "gymnasium[box2d]", "ale-py==0.12.1", "opencv-python-headless==5.0.0.93")
 )
 REJAX = Peer("rejax", ("rejax==0.1.3", "gymnax==0.0.9", "jax==0.10.2", "jaxlib==0.10.2"))
+RLLIB = Peer("rllib", (TORCH, "ray[rllib]==2.60.0"))
+SAMPLE_FACTORY = Peer("sample_factory", (TORCH, "sample-factory==2.1.1"))
+TIANSHOU = Peer("tianshou", (TORCH, "tianshou==2.0.1"))
+CLEANRL = Peer(  # the release that is packaged needs a Gym that only an old setuptools can build
+    "cleanrl",
+    (TORCH, "cleanrl==0.4.8", "stable-baselines3==1.8.0", "gym==0.21.0", "numpy==1.26.4"),
+    before=(("setuptools==65.5.0", "wheel==0.38.4"), ("--no-build-isolation", "gym==0.21.0", "numpy==1.26.4")),
+)

@@ -1,7 +1,9 @@
 """PPO on CartPole-v1 with equal settings: 64 x 128 steps, minibatch 2048, 4 epochs, two 64 x 64 tanh networks."""
 
 from measure import OURS, Side, alternate, table
-from venvs import REJAX, SB3
+from venvs import CLEANRL, REJAX, RLLIB, SAMPLE_FACTORY, SB3, TIANSHOU
+
+COLUMNS = {"samples a step": "samples_per_step", "policy lag": "lag"}
 
 
 def row(repeats: int) -> str:
@@ -10,6 +12,11 @@ def row(repeats: int) -> str:
         Side("millstream, inline strict", OURS, "ours/ppo.py", ("--topology", "inline")),
         Side("rejax", REJAX.ready(), "peers/rejax_ppo.py"),
         Side("Stable-Baselines3", SB3.ready(), "peers/sb3_ppo.py"),
+        Side("CleanRL", CLEANRL.ready(), "peers/cleanrl_ppo.py", limit=300),
+        Side("Tianshou", TIANSHOU.ready(), "peers/tianshou_ppo.py", limit=300),
+        Side("RLlib", RLLIB.ready(), "peers/rllib_ppo.py", limit=300),
+        Side("Sample Factory", SAMPLE_FACTORY.ready(), "peers/sample_factory_ppo.py", limit=300),
     ]
     found = alternate(sides, repeats)
-    return table("PPO, CartPole-v1, environment steps a second", "steps_per_second", "steps/s", found)
+    title = "PPO, CartPole-v1, environment steps a second"
+    return table(title, "steps_per_second", "steps/s", found, more=COLUMNS)
