@@ -7,6 +7,7 @@ on: its policy stays as it is, and the mean of its last episodes can still rise.
 import argparse
 import json
 import time
+from collections.abc import Callable
 
 import torch
 from stable_baselines3 import PPO
@@ -36,7 +37,7 @@ class Watch(BaseCallback):
         return self.solved_at is None and time.time() < self.deadline
 
 
-def falling(first: float):
+def falling(first: float) -> Callable[[float], float]:
     """A value that falls in a straight line over the budget."""
     return lambda remaining: first * max(0.0, 1 - (1 - remaining) * LONGEST / BUDGET)
 

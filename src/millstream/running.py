@@ -37,7 +37,7 @@ from millstream.wires.memory import MemoryBus
 from millstream.wires.policies import SharedPolicies
 from millstream.wires.ring import Ring
 
-SUPERVISING = (2e-3, 10e-3)
+SUPERVISING = (5e-3, 20e-3)
 """How long the root rests: the processors belong to those who work, and nobody waits for it."""
 
 
