@@ -107,8 +107,12 @@ _TUNED: dict[tuple[str, str], dict[str, Any]] = {
 
 
 _CHOSEN_ON: dict[tuple[str, str], str] = {
+    ("ppo", "Acrobot-v1"): "1 and 2",
     ("ppo", "CartPole-v1"): "1 to 20",
     ("impala", "CartPole-v1"): "1 to 16",
+    ("ppo", "LunarLander-v3"): "1 and 2",
+    ("ppo", "MountainCar-v0"): "1 and 2",
+    ("ppo", "Snake-v0"): "1",
 }
 """The seeds that a preset was tuned on, where they are not the usual ones."""
 
