@@ -103,4 +103,7 @@ def table(
 def _cell(results: Sequence[Mapping[str, Any]], key: str) -> str:
     """The median of what a side says besides; a dash where it says nothing of it."""
     said = [result for result in results if result.get(key) is not None]
-    return f"{figure(said, key).median:,.4g}" if said else "-"
+    if not said:
+        return "-"
+    median = figure(said, key).median
+    return f"{median:,.0f}" if median >= 1000 else f"{median:.4g}"

@@ -1,5 +1,6 @@
-"""The same in RLlib: two processes act, then the learner has both cores, as it is fastest there."""
+"""The same in RLlib: processes act, then the learner has the cores; with none, one process does both in turn."""
 
+import argparse
 import json
 import time
 
@@ -10,9 +11,12 @@ WARM, ROUNDS = 2, 12
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runners", type=int, default=2, help="processes that act")
+    arguments = parser.parse_args()
     algo = build(
         PPOConfig()
-        .env_runners(num_env_runners=2, num_envs_per_env_runner=32)
+        .env_runners(num_env_runners=arguments.runners, num_envs_per_env_runner=64 // max(1, arguments.runners))
         .learners(num_learners=0)
         .training(
             train_batch_size_per_learner=64 * 128, minibatch_size=2048, num_epochs=4, lr=3e-4, gamma=0.99,

@@ -20,7 +20,7 @@ NETWORKS = DefaultModelConfig(fcnet_hiddens=[64, 64], fcnet_activation="tanh", v
 def build(config: AlgorithmConfig) -> Algorithm:
     """The algorithm, ready to train, in a Ray of its own that says nothing."""
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    config.env_runners(gym_env_vectorize_mode="vector_entry_point")  # Gymnasium's vectorised CartPole: the fastest
+    config.env_runners(gym_env_vectorize_mode="vector_entry_point")  # Gymnasium's vectorised CartPole
     return config.environment("CartPole-v1").callbacks(on_episode_end=_tell).build_algo()
 
 

@@ -17,9 +17,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit", type=float, default=180.0)
+    parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     deadline = time.time() + arguments.limit
-    torch.set_num_threads(1)  # its minibatches are small: a second thread makes it slower
+    torch.set_num_threads(arguments.threads)
     algo = build(
         PPOConfig()
         .env_runners(num_env_runners=0, num_envs_per_env_runner=16)

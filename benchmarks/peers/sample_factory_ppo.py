@@ -1,4 +1,4 @@
-"""The same in Sample Factory: acting and learning overlap, environments step together, as it is fastest there."""
+"""The same in Sample Factory: acting and learning overlap, environments step together."""
 
 import json
 

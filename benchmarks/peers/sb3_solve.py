@@ -46,9 +46,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit", type=float, default=180.0)
+    parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     watch = Watch(time.time() + arguments.limit)
-    torch.set_num_threads(1)  # its minibatches are small: a second thread makes it slower
+    torch.set_num_threads(arguments.threads)
     env = make_vec_env("CartPole-v1", n_envs=8, seed=arguments.seed)
     model = PPO(
         "MlpPolicy", env, n_steps=32, batch_size=256, n_epochs=20, gamma=0.98, gae_lambda=0.8, ent_coef=0.0,

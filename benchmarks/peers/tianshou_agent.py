@@ -14,7 +14,7 @@ from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
 def build(
     *, envs: int, seed: int, activation: type[torch.nn.Module], shared: bool, learning_rate: float, **hyper: float
 ) -> tuple[PPO, Collector]:
-    """An agent and its collector; all environments in one process, as it is fastest there."""
+    """An agent and its collector; all environments are in one process."""
     torch.manual_seed(seed)
     worlds = DummyVectorEnv([lambda: gymnasium.make("CartPole-v1")] * envs)
     worlds.seed(seed)

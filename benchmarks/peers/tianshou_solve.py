@@ -14,9 +14,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit", type=float, default=180.0)
+    parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     deadline = time.time() + arguments.limit
-    torch.set_num_threads(1)  # its minibatches are small: a second thread makes it slower
+    torch.set_num_threads(arguments.threads)
     algorithm, collector = build(
         envs=20, seed=arguments.seed, activation=torch.nn.ReLU, shared=True, learning_rate=3e-4, gamma=0.99,
         gae_lambda=0.95, eps_clip=0.2, vf_coef=0.5, ent_coef=0.0, max_grad_norm=0.5, advantage_normalization=False,
