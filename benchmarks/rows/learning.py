@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from measure import OURS, Side, alternate
 from venvs import SB3
 
+from rows.ppo import SETTINGS
+
 SEEDS = (1, 2, 3, 4, 5)
 STUDENT = 2.776  # of five values, 95 % lie within so many standard errors
 STEPS = 500_000
@@ -45,7 +47,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 def _sides(seed: int) -> list[Side]:
     steps = ("--steps", str(STEPS))
-    ours = ("CartPole-v1", *steps, f"seed={seed}", "actor.envs=64", "actor.unroll=128", "minibatch=2048", "epochs=4")
+    ours = (*SETTINGS, *steps, f"seed={seed}")
     return [
         Side("millstream, processes", OURS, "ours/task.py", (*ours, "topology=processes")),
         Side("millstream, inline strict", OURS, "ours/task.py", (*ours, "topology=inline")),

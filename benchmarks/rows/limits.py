@@ -4,8 +4,9 @@ import os
 
 from measure import OURS, Figure, Side, alternate, figure
 
-SETTINGS = ("CartPole-v1", "actor.envs=64", "actor.unroll=128", "minibatch=2048", "epochs=4")
-WARM, STEPS, SECONDS = 81_920, 1_638_400, 3.0
+from rows.ppo import SETTINGS, STEPS, WARM
+
+SECONDS = 3.0
 WHOLE = "end to end, processes"
 
 

@@ -3,13 +3,17 @@
 from measure import OURS, Side, alternate, table
 from venvs import CLEANRL, REJAX, RLLIB, SAMPLE_FACTORY, SB3, TIANSHOU
 
+SETTINGS = ("CartPole-v1", "actor.envs=64", "actor.unroll=128", "minibatch=2048", "epochs=4")
+"""What `ours/task.py` is told; step size, discount and trace are the defaults of PPO."""
+WARM, STEPS = 81_920, 1_638_400
 COLUMNS = {"samples a step": "samples_per_step", "policy lag": "lag"}
 
 
 def row(repeats: int) -> str:
+    steps = ("--warm", str(WARM), "--steps", str(STEPS))
     sides = [
-        Side("millstream, processes", OURS, "ours/ppo.py", ("--topology", "processes")),
-        Side("millstream, inline strict", OURS, "ours/ppo.py", ("--topology", "inline")),
+        Side("millstream, processes", OURS, "ours/task.py", (*SETTINGS, "topology=processes", *steps)),
+        Side("millstream, inline strict", OURS, "ours/task.py", (*SETTINGS, "topology=inline", *steps)),
         Side("rejax", REJAX.ready(), "peers/rejax_ppo.py"),
         Side("Stable-Baselines3", SB3.ready(), "peers/sb3_ppo.py"),
         Side("CleanRL", CLEANRL.ready(), "peers/cleanrl_ppo.py", limit=300),

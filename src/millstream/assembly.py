@@ -131,7 +131,7 @@ def threads_for(agent: Agent[Any], config: Experiment, timed: bool) -> int:
     Where actors work at the same time they keep theirs, unless rows are so much work that threads pay nevertheless.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    heavy = getattr(agent, "grain", batches.GRAIN) < batches.GRAIN
+    heavy = batches.grain_of(agent) < batches.GRAIN
     return max(1, min(config.learner.shards, cores if heavy or not timed else cores - config.actor.count))
 
 

@@ -79,8 +79,8 @@ class ActorCritic:
     def __init__(self, spec: EnvSpec, network: Network, features: Features):
         self.spec, self.network, self.features = spec, network, features
         self.distribution = for_space(spec.action)
-        self.grain: int = getattr(network, "grain", 256)
-        """Rows that are worth a thread of their own: fewer where each costs much."""
+        self.grain: int | None = getattr(network, "grain", None)
+        """Rows that are worth a thread of their own, where each costs much; None: as usual."""
 
     def init(self, seed: int) -> Learnt:
         """Fresh weights and empty statistics."""

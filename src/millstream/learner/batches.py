@@ -10,7 +10,12 @@ from numpy.random import Generator
 from millstream.core.data import Batch
 
 GRAIN = 256
-"""Rows below which a shard costs more than a thread gives, where an agent does not say."""
+"""Rows below which a shard usually costs more than a thread gives."""
+
+
+def grain_of(agent: object) -> int:
+    """The same for one agent, which may say it in `grain`."""
+    return getattr(agent, "grain", None) or GRAIN
 
 
 def row_count(batch: Batch) -> int:

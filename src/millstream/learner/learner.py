@@ -191,7 +191,7 @@ class Learner:
 
     def _gradients(self, update: Update, rows: np.ndarray) -> tuple[Gradients, Lesson]:
         """Shards at once, added in a fixed order."""
-        grain = 1 if self.agent.sequences else getattr(self.agent, "grain", batches.GRAIN)
+        grain = 1 if self.agent.sequences else batches.grain_of(self.agent)
         parts = batches.cut(rows, self.shards, grain)
 
         def one(part: np.ndarray) -> tuple[Gradients, Lesson]:

@@ -56,7 +56,7 @@ class TorchNetwork:
             if isinstance(space, Box)
         }
         self.images, self.recurrent = bool(self.pictures), memory > 0
-        self.grain = 32 if self.images else 256  # rows that are worth a thread: one image is work enough
+        self.grain = 32 if self.images else None  # rows that are worth a thread: images are work enough
         check_shape(hidden, activation, may_be_empty=self.images or self.recurrent)
         self.memory, self.layers, self.towers = memory, len(hidden), 1 if shared else 2
         self.device = _device(device)
