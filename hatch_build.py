@@ -9,11 +9,12 @@ from pathlib import Path
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = Path("src/millstream/agents/networks/mlp.c")
+FOLDER = Path("src/millstream/agents/networks")
+SOURCES = ("mlp.c", "conv.c", "level.c")
 FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-shared", "-fPIC")
-LEVELS = {"libmlp.so": ()}
+LEVELS = {"libnetworks.so": ()}
 if platform.machine() == "x86_64":  # the best that the processor can run is chosen when Millstream starts
-    LEVELS |= {"libmlp-avx2.so": ("-mavx2", "-mfma"), "libmlp-avx512.so": ("-mavx512f", "-mavx2", "-mfma")}
+    LEVELS |= {"libnetworks-avx2.so": ("-mavx2", "-mfma"), "libnetworks-avx512.so": ("-mavx512f", "-mavx2", "-mfma")}
 
 
 class Compile(BuildHookInterface):
@@ -23,7 +24,7 @@ class Compile(BuildHookInterface):
         """Called before files are gathered."""
         built = [name for name, flags in LEVELS.items() if compiled(Path(self.root), name, flags)]
         if built:
-            build_data["artifacts"] += [f"/{SOURCE.with_name(name)}" for name in built]
+            build_data["artifacts"] += [f"/{FOLDER / name}" for name in built]
             build_data["pure_python"] = False
             # they are called through ctypes and know no Python: one wheel serves every version of it
             system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
@@ -33,12 +34,12 @@ class Compile(BuildHookInterface):
 def compiled(root, name, flags):
     """Whether there was a compiler and it could."""
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    library = root / SOURCE.with_name(name)
+    library = root / FOLDER / name
     fresh = library.with_suffix(".new")
     if compiler is None:
         print(f"no C compiler for {name}: NumPy serves instead")
     else:
-        command = [*compiler.split(), *FLAGS, *flags, "-o", fresh, root / SOURCE]
+        command = [*compiler.split(), *FLAGS, *flags, "-o", fresh, *(root / FOLDER / source for source in SOURCES)]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode == 0:
             fresh.replace(library)  # whoever has the old one open keeps it whole

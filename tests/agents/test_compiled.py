@@ -11,23 +11,9 @@ import pytest
 
 from millstream.agents.networks import compiled
 from millstream.agents.networks.mlp import Mlp, NumPyPasses
+from tests.agents.conftest import FOLDER, runnable
 
-FOLDER = Path(compiled.__file__).parent
 pytestmark = pytest.mark.skipif(compiled.LIBRARY is None, reason="no compiler was there when Millstream was installed")
-
-
-def runnable():
-    """Each library that was built and that this processor can run."""
-    if compiled.LIBRARY is None:
-        return []
-    return [name for name in compiled.LEVELS[: compiled.LIBRARY.mill_mlp_level() + 1] if (FOLDER / name).exists()]
-
-
-@pytest.fixture(params=runnable())
-def library(request, monkeypatch):
-    found = compiled.opened(FOLDER / request.param)
-    monkeypatch.setattr(compiled, "LIBRARY", found)
-    return found
 
 
 def pair(monkeypatch, *shape, **settings):

@@ -1,4 +1,4 @@
-"""The passes of `Mlp` in C (mlp.c), called through ctypes: the interpreter's lock is free while they run.
+"""What is written in C, called through ctypes: the interpreter's lock is free meanwhile. Here are the passes of `Mlp`.
 
 Installation compiles them where there is a compiler, once for each kind of processor.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
-from ctypes import addressof, c_char, c_int, c_long, c_void_p
+from ctypes import addressof, c_char, c_float, c_int, c_long, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,14 @@ import numpy as np
 
 from millstream.agents.networks.kept import KeptByRows
 
-LEVELS = ("libmlp.so", "libmlp-avx2.so", "libmlp-avx512.so")
+LEVELS = ("libnetworks.so", "libnetworks-avx2.so", "libnetworks-avx512.so")
 
 
 def library(folder: Path) -> ctypes.CDLL | None:
     """Of those in the folder the best that this processor can run; none where nothing was compiled."""
     if not (folder / LEVELS[0]).exists():
         return None
-    level = opened(folder / LEVELS[0]).mill_mlp_level()
+    level = opened(folder / LEVELS[0]).mill_level()
     return opened(next(path for name in LEVELS[level::-1] if (path := folder / name).exists()))
 
 
@@ -33,11 +33,14 @@ def opened(path: Path) -> ctypes.CDLL:
     found = ctypes.CDLL(str(path))
     for name, given, taken in (
         ("level", c_int, []),
-        ("room", c_long, [c_void_p, c_long]),
-        ("forward", None, [c_void_p, c_long, *5 * [c_void_p]]),
-        ("backward", None, [c_void_p, c_long, *6 * [c_void_p]]),
+        ("mlp_room", c_long, [c_void_p, c_long]),
+        ("mlp_forward", None, [c_void_p, c_long, *5 * [c_void_p]]),
+        ("mlp_backward", None, [c_void_p, c_long, *6 * [c_void_p]]),
+        ("conv_room", c_long, [c_void_p, c_long]),
+        ("conv_forward", None, [c_void_p, c_long, c_void_p, c_float, *3 * [c_void_p]]),
+        ("conv_backward", None, [c_void_p, c_long, c_void_p, c_float, *4 * [c_void_p]]),
     ):
-        function = getattr(found, f"mill_mlp_{name}")
+        function = getattr(found, f"mill_{name}")
         function.restype, function.argtypes = given, taken
     return found
 

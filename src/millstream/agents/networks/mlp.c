@@ -191,15 +191,3 @@ void mill_mlp_backward(const struct net *net, long rows, const float *weights, c
     gradient = give_heads(p, 0, net->outputs, gradient);
     give_heads(p, net->outputs, 1, gradient);
 }
-
-/* Which of the libraries compiled from this file the processor can run: 0 the plain one, 1 with AVX2, 2 with AVX-512. */
-int mill_mlp_level(void)
-{
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f"))
-        return 2;
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#else
-    return 0;
-#endif
-}

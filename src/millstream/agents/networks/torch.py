@@ -19,6 +19,7 @@ import numpy as np
 from numpy.random import Generator
 
 from millstream.agents.features import VECTOR, Features
+from millstream.agents.networks import compiled
 from millstream.agents.networks.mlp import check_shape, orthogonal, tower_shapes
 from millstream.agents.networks.pictures import Picture
 from millstream.core.data import Array, Carry
@@ -29,9 +30,12 @@ try:
     import array_api_compat.torch  # noqa: F401  the maths of the algorithms needs it for tensors
     import torch
     from torch.nn import functional
+
+    from millstream.agents.networks.convolutions import Convolve, by_library, by_torch
 except ImportError as error:
     raise MissingPart.of("PyTorch", "torch") from error
 
+_PARTS = ("weight", "bias")
 _GAINS = {"policy.weight": 0.01, "value.weight": 1.0, "lstm.input.weight": 1.0, "lstm.memory.weight": 1.0}
 
 
@@ -60,6 +64,8 @@ class TorchNetwork:
         check_shape(hidden, activation, may_be_empty=self.images or self.recurrent)
         self.memory, self.layers, self.towers = memory, len(hidden), 1 if shared else 2
         self.device = _device(device)
+        library = compiled.LIBRARY if self.device.type == "cpu" else None
+        self._convolve = by_torch if library is None else by_library(library)
         self._bend = torch.tanh if activation == "tanh" else torch.relu
         width = features.width + sum(picture.features for picture in self.pictures.values())
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -116,10 +122,10 @@ class TorchNetwork:
         with torch.inference_mode():
             placed = {name: self.place(array) for name, array in inputs.items()}
             if not self.recurrent:
-                return _plain(self.compute(self._named(weights), placed)), {}
+                return _plain(self.compute(self._named(weights), placed, self._convolve)), {}
             kept = (~self.place(first))[:, None]
             before = {name: self.place(carry[name]) * kept for name in ("lstm_h", "lstm_c")}
-            outputs, after = self.recall(self._named(weights), placed, before)
+            outputs, after = self.recall(self._named(weights), placed, before, self._convolve)
             return _plain(outputs), _plain(after)
 
     def forward(
@@ -131,7 +137,7 @@ class TorchNetwork:
             if self.recurrent:
                 outputs = self.reread(leaves, inputs, carry, first)
             else:
-                outputs = self.compute(leaves, inputs)
+                outputs = self.compute(leaves, inputs, self._convolve)
         return {name: output.detach() for name, output in outputs.items()}, (outputs, leaves)
 
     def backward(self, tape: Any, gradients: Mapping[str, Array]) -> Array:
@@ -149,15 +155,17 @@ class TorchNetwork:
         """The same function as a `torch.nn.Module` with a copy of the weights: inputs (, carry) -> outputs, carry."""
         return Module(self, weights)
 
-    def compute(self, named: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def compute(
+        self, named: Mapping[str, Any], inputs: Mapping[str, Any], convolve: Convolve = by_torch
+    ) -> dict[str, Any]:
         """Outputs for rows, without memory."""
-        return self._decide(named, self._encode(named, inputs))
+        return self._decide(named, self._encode(named, inputs, convolve))
 
     def recall(
-        self, named: Mapping[str, Any], inputs: Mapping[str, Any], carry: Carry
+        self, named: Mapping[str, Any], inputs: Mapping[str, Any], carry: Carry, convolve: Convolve = by_torch
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Outputs for one step of all slots [B, ...], and the memory after it."""
-        x = self._encode(named, inputs)
+        x = self._encode(named, inputs, convolve)
         gates = functional.linear(x, named["lstm.input.weight"], named["lstm.bias"])
         gates = torch.addmm(gates, carry["lstm_h"], named["lstm.memory.weight"].T)
         take, keep, news, show = gates.chunk(4, dim=-1)
@@ -174,7 +182,7 @@ class TorchNetwork:
         knows no resets, reads all of them at once. What pads the shorter ones is read and not used.
         """
         slots, steps = next(iter(inputs.values())).shape[:2]
-        x = self._encode(named, {name: array.flatten(0, 1) for name, array in inputs.items()})
+        x = self._encode(named, {name: array.flatten(0, 1) for name, array in inputs.items()}, self._convolve)
         first = torch.zeros(slots, steps, dtype=torch.bool, device=x.device) if first is None else first
         opens = first.clone()
         opens[:, 0] = True
@@ -192,21 +200,13 @@ class TorchNetwork:
         seen, _, _ = torch.lstm(padded, (state[:1], state[1:]), weights, True, 1, 0.0, True, False, True)
         return self._decide(named, seen[piece, place])
 
-    def _encode(self, named: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+    def _encode(self, named: Mapping[str, Any], inputs: Mapping[str, Any], convolve: Convolve) -> Any:
         """Images become numbers [N, features], numbers stay as they are; side by side."""
         parts = [inputs[VECTOR]] if VECTOR in inputs else []
         for name, picture in self.pictures.items():
-            # channels last is what the kernels of a CPU read without rearranging: a quarter of the time of an update
-            x = picture.arrange(inputs[name]).to(torch.float32, memory_format=torch.channels_last)
-            for index, layer in enumerate(picture.layers):
-                weight, bias = named[f"{name}.conv.{index}.weight"], named[f"{name}.conv.{index}.bias"]
-                if index == 0:
-                    weight = weight * (1 / 255)  # scales thousands of weights instead of millions of pixels
-                weight = weight.contiguous(memory_format=torch.channels_last)
-                x = torch.relu_(functional.conv2d(x, weight, bias, layer.stride, layer.padding))
-            parts.append(
-                torch.relu(torch.addmm(named[f"{name}.dense.bias"], x.flatten(1), named[f"{name}.dense.weight"]))
-            )
+            layers = [named[f"{name}.conv.{layer}.{part}"] for layer in range(len(picture.layers)) for part in _PARTS]
+            x = convolve(picture, picture.arrange(inputs[name]), layers)
+            parts.append(torch.relu(torch.addmm(named[f"{name}.dense.bias"], x, named[f"{name}.dense.weight"])))
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
     def _decide(self, named: Mapping[str, Any], x: Any) -> dict[str, Any]:
