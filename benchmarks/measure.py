@@ -18,6 +18,10 @@ HERE = Path(__file__).resolve().parent
 OURS = Path(sys.executable)
 
 
+class Failed(Exception):
+    """A side did not come to its end."""
+
+
 @dataclass(frozen=True)
 class Side:
     """One program to measure: it prints a JSON object with what it measured."""
@@ -40,11 +44,13 @@ class Side:
         ) as process:
             try:
                 said, complained = process.communicate(timeout=self.limit)
-            except BaseException:  # it takes too long, or Ctrl-C
+            except BaseException as error:  # it takes too long, or the whole is to end
                 os.killpg(process.pid, signal.SIGKILL)
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise Failed(f"{self.name} was ended after {self.limit:.0f} seconds") from error
                 raise
         if process.returncode:
-            raise RuntimeError(f"{self.name} failed:\n{complained[-2000:]}")
+            raise Failed(f"{self.name} failed:\n{complained[-2000:]}")
         return {"started_at": started_at, "ended_at": time.time(), **json.loads(said.splitlines()[-1])}
 
 
@@ -64,17 +70,25 @@ class Figure:
 
 
 def alternate(sides: Sequence[Side], repeats: int) -> dict[str, list[dict[str, Any]]]:
-    """Every side once, then every side again: what disturbs the machine disturbs all of them."""
+    """Every side once, then every side again: what disturbs the machine disturbs all of them.
+
+    A turn that fails is told and left out; a side that never comes to its end has no results.
+    """
     found: dict[str, list[dict[str, Any]]] = {side.name: [] for side in sides}
     for turn in range(repeats):
         for side in sides:
             print(f"  {side.name}, {turn + 1} of {repeats}", file=sys.stderr, flush=True)
-            found[side.name].append(side.run())
+            try:
+                found[side.name].append(side.run())
+            except Failed as error:
+                print(f"  {error}", file=sys.stderr, flush=True)
     return found
 
 
 def figure(results: Sequence[Mapping[str, Any]], key: str) -> Figure:
     """One measured number of a side."""
+    if not results:
+        raise Failed(f"a side whose {key} is needed never came to its end")
     return Figure(tuple(float(result[key]) for result in results))
 
 
@@ -87,15 +101,18 @@ def table(
     more: Mapping[str, str] | None = None,
 ) -> str:
     """A row a side, with its ratio to each peer; the first side is ours. `more` are columns by heading: medians."""
-    figures = {name: figure(each, key) for name, each in results.items()}
-    ours = next(iter(figures.values()))
+    ours = figure(next(iter(results.values())), key)
     headings = ["side", f"median {unit}", "spread", "ours / this", *(more or {})]
     lines = [f"### {title}", "", f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
-    for name, found in figures.items():
+    for name, each in results.items():
+        if not each:
+            lines.append(f"| {name} | failed |{' - |' * (len(headings) - 2)}")
+            continue
+        found = figure(each, key)
         low, high = found.spread
         cells = [name, f"{found.median:,.{digits}f}", f"{low:,.{digits}f} to {high:,.{digits}f}"]
         cells += [f"{ours.median / found.median:.2f}"]
-        cells += [_cell(results[name], other) for other in (more or {}).values()]
+        cells += [_cell(each, other) for other in (more or {}).values()]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

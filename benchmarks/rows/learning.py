@@ -8,7 +8,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from measure import OURS, Side, alternate
+from measure import OURS, Failed, Side, alternate
 from venvs import SB3
 
 from rows.ppo import SETTINGS
@@ -41,6 +41,8 @@ def row(repeats: int) -> str:
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """Where the mean lies, with 95 % confidence."""
+    if len(values) < 2:
+        raise Failed("fewer than two seeds of a side came to their end")
     mean, half = statistics.mean(values), STUDENT * statistics.stdev(values) / math.sqrt(len(values))
     return mean - half, mean + half
 
