@@ -9,7 +9,7 @@ import sys
 
 from measure import Failed
 
-ROWS = ("ppo", "learning", "limits", "scaling", "solve", "impala", "gymnasium", "pong", "memory", "start")
+ROWS = ("ppo", "learning", "limits", "scaling", "solve", "impala", "gymnasium", "pong", "images", "memory", "start")
 
 
 def main() -> None:
