@@ -16,6 +16,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 OURS = Path(sys.executable)
+PERSONAL = ("MILL_", "OMP_", "OPENBLAS_", "MKL_")
+"""Variables of the person who measures that would change what is measured."""
 
 
 class Failed(Exception):
@@ -30,13 +32,14 @@ class Side:
     python: Path
     script: str
     arguments: tuple[str, ...] = ()
-    environ: Mapping[str, str] = field(default_factory=dict)
+    environ: dict[str, str] = field(default_factory=dict)
     limit: float = 900.0
     """Seconds after which it is ended, with all that it started."""
 
     def run(self) -> dict[str, Any]:
         """Run it once. What it measured, and when it began (before its interpreter did) and ended."""
-        command, environ = [str(self.python), str(HERE / self.script), *self.arguments], {**os.environ, **self.environ}
+        command = [str(self.python), str(HERE / self.script), *self.arguments]
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(PERSONAL)} | self.environ
         output = subprocess.PIPE
         started_at = time.time()
         with subprocess.Popen(
@@ -51,7 +54,11 @@ class Side:
                 raise
         if process.returncode:
             raise Failed(f"{self.name} failed:\n{complained[-2000:]}")
-        return {"started_at": started_at, "ended_at": time.time(), **json.loads(said.splitlines()[-1])}
+        try:
+            measured = json.loads(said.splitlines()[-1])
+        except (IndexError, ValueError) as error:
+            raise Failed(f"{self.name} ended without saying what it measured:\n{said[-2000:]}") from error
+        return {"started_at": started_at, "ended_at": time.time(), **measured}
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,7 @@ def table(
 ) -> str:
     """A row a side, with its ratio to each peer; the first side is ours. `more` are columns by heading: medians."""
     ours = figure(next(iter(results.values())), key)
+    most = max(len(each) for each in results.values())
     headings = ["side", f"median {unit}", "spread", "ours / this", *(more or {})]
     lines = [f"### {title}", "", f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
     for name, each in results.items():
@@ -110,7 +118,8 @@ def table(
             continue
         found = figure(each, key)
         low, high = found.spread
-        cells = [name, f"{found.median:,.{digits}f}", f"{low:,.{digits}f} to {high:,.{digits}f}"]
+        told = name if len(each) == most else f"{name} ({len(each)} of {most} turns)"
+        cells = [told, f"{found.median:,.{digits}f}", f"{low:,.{digits}f} to {high:,.{digits}f}"]
         cells += [f"{ours.median / found.median:.2f}"]
         cells += [_cell(each, other) for other in (more or {}).values()]
         lines.append(f"| {' | '.join(cells)} |")

@@ -10,6 +10,8 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
+from measure import Failed
+
 ROOT = Path(__file__).resolve().parent.parent
 HOME = Path(os.environ.get("MILL_BENCH_HOME", ROOT / ".bench"))
 TORCH = "torch==2.13.0"
@@ -38,7 +40,8 @@ class Peer:
             venv.create(HOME / self.name, with_pip=True, clear=True)
             install = [self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
             for call in calls:
-                subprocess.run([*install, *call], check=True)
+                if subprocess.run([*install, *call]).returncode:
+                    raise Failed(f"{self.name} could not be installed")
             stamp.write_text(wanted)
         return self.python
 

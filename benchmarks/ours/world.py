@@ -1,4 +1,4 @@
-"""How fast two processes step a plain Gymnasium environment with random actions: no policy can be faster here."""
+"""How fast two processes step a plain Gymnasium environment with random actions, nothing else being done."""
 
 from __future__ import annotations
 

@@ -9,17 +9,22 @@ import gymnasium
 import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_atari_env
-from stable_baselines3.common.vec_env import VecFrameStack
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack
+
+VECTORS = {"dummy": DummyVecEnv, "subproc": SubprocVecEnv}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--warm", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=4096)
+    parser.add_argument("--vector", choices=VECTORS, default="dummy")
     arguments = parser.parse_args()
     torch.set_num_threads(2)
     gymnasium.register_envs(ale_py)
-    env = VecFrameStack(make_atari_env("PongNoFrameskip-v4", n_envs=8, seed=1), n_stack=4)
+    worlds = make_atari_env("PongNoFrameskip-v4", n_envs=8, seed=1, vec_env_cls=VECTORS[arguments.vector],
+                            env_kwargs={"disable_env_checker": True})  # fmt: skip
+    env = VecFrameStack(worlds, n_stack=4)
     model = PPO(
         "CnnPolicy",
         env,
@@ -38,6 +43,7 @@ def main() -> None:
     rate = (model.num_timesteps - before) / (time.perf_counter() - start)
     weights = sum(each.numel() for each in model.policy.parameters())
     print(json.dumps({"steps_per_second": rate, "weights": weights}))
+    env.close()
 
 
 if __name__ == "__main__":

@@ -7,14 +7,12 @@ on: its policy stays as it is, and the mean of its last episodes can still rise.
 import argparse
 import json
 import time
-from collections.abc import Callable
 
 import torch
-from stable_baselines3 import PPO
+from sb3_train import STEPS, zoo
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.env_util import make_vec_env
 
-BUDGET, LONGEST = 100_000, 1_000_000
+LONGEST = 1_000_000
 
 
 class Watch(BaseCallback):
@@ -37,11 +35,6 @@ class Watch(BaseCallback):
         return self.solved_at is None and time.time() < self.deadline
 
 
-def falling(first: float) -> Callable[[float], float]:
-    """A value that falls in a straight line over the budget."""
-    return lambda remaining: first * max(0.0, 1 - (1 - remaining) * LONGEST / BUDGET)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=1)
@@ -50,11 +43,7 @@ def main() -> None:
     arguments = parser.parse_args()
     watch = Watch(time.time() + arguments.limit)
     torch.set_num_threads(arguments.threads)
-    env = make_vec_env("CartPole-v1", n_envs=8, seed=arguments.seed)
-    model = PPO(
-        "MlpPolicy", env, n_steps=32, batch_size=256, n_epochs=20, gamma=0.98, gae_lambda=0.8, ent_coef=0.0,
-        learning_rate=falling(0.001), clip_range=falling(0.2), seed=arguments.seed, device="cpu",
-    )  # fmt: skip
+    model = zoo(arguments.seed, LONGEST / STEPS)
     model.learn(LONGEST, callback=watch)
     print(json.dumps({"solved_at": watch.solved_at, "best": watch.best, "steps": model.num_timesteps}))
 

@@ -25,7 +25,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(2)
-    env = make_vec_env(arguments.env, arguments.envs, seed=arguments.seed, vec_env_cls=VECTORS[arguments.vector])
+    env = make_vec_env(
+        arguments.env,
+        arguments.envs,
+        seed=arguments.seed,
+        vec_env_cls=VECTORS[arguments.vector],
+        env_kwargs={"disable_env_checker": True},
+    )
     model = PPO(
         "MlpPolicy",
         env,

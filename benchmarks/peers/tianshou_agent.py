@@ -16,7 +16,7 @@ def build(
 ) -> tuple[PPO, Collector]:
     """An agent and its collector; all environments are in one process."""
     torch.manual_seed(seed)
-    worlds = DummyVectorEnv([lambda: gymnasium.make("CartPole-v1")] * envs)
+    worlds = DummyVectorEnv([lambda: gymnasium.make("CartPole-v1", disable_env_checker=True)] * envs)
     worlds.seed(seed)
     bodies = [Net(state_shape=4, hidden_sizes=(64, 64), activation=activation) for _ in range(2)]
     actor = DiscreteActor(preprocess_net=bodies[0], action_shape=2, softmax_output=False)

@@ -29,11 +29,11 @@ def _env(env: str, repeats: int) -> str:
     ]  # fmt: skip
     limit = Side(LIMIT, OURS, "ours/world.py", (env,))
     found = alternate([*ours, *peers, limit], repeats)
-    rates = {name: figure(results, "steps_per_second").median for name, results in found.items()}
-    best = max((side.name for side in ours), key=rates.__getitem__)
+    rates = {name: figure(results, "steps_per_second").median for name, results in found.items() if results}
+    best = max((side.name for side in ours if side.name in rates), key=rates.__getitem__)
     first = {best: found[best], **found}  # the side that ratios are of stands first
     told = table(f"PPO, {env}, environment steps a second", "steps_per_second", "steps/s", first)
-    beaten = rates[best] / max(rates[side.name] for side in peers)
+    beaten = rates[best] / max(rates[side.name] for side in peers if side.name in rates)
     return (
         f"{told}\n\nThe faster of ours is {beaten:.2f} times as fast as the fastest of Stable-Baselines3, "
         f"and reaches {rates[best] / rates[LIMIT]:.0%} of the limit."

@@ -14,7 +14,7 @@ from venvs import SB3
 from rows.ppo import SETTINGS
 
 SEEDS = (1, 2, 3, 4, 5)
-STUDENT = 2.776  # of five values, 95 % lie within so many standard errors
+STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # values: standard errors within which 95 % lie
 STEPS = 500_000
 PEER = "Stable-Baselines3"
 
@@ -32,6 +32,9 @@ def row(repeats: int) -> str:
         "|---|---|---|---|---|",
     ]
     for name, values in returns.items():
+        if len(values) not in STUDENT:
+            lines.append(f"| {name} | failed | - | - | - |")
+            continue
         low, high = interval(values)
         counts = "the peer" if name == PEER else "yes" if high >= peer[0] else "no: below the peer's interval"
         each = ", ".join(f"{value:.0f}" for value in values)
@@ -41,9 +44,9 @@ def row(repeats: int) -> str:
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """Where the mean lies, with 95 % confidence."""
-    if len(values) < 2:
-        raise Failed("fewer than two seeds of a side came to their end")
-    mean, half = statistics.mean(values), STUDENT * statistics.stdev(values) / math.sqrt(len(values))
+    if len(values) not in STUDENT:
+        raise Failed(f"{len(values)} seeds of a side came to their end: too few for an interval")
+    mean, half = statistics.mean(values), STUDENT[len(values)] * statistics.stdev(values) / math.sqrt(len(values))
     return mean - half, mean + half
 
 

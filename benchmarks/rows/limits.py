@@ -1,22 +1,30 @@
-"""What bounds PPO on CartPole-v1 on this machine: each part alone, and all of them sharing the cores."""
+"""What bounds PPO on CartPole-v1 and Pong on this machine: each part alone, and all of them sharing the cores."""
 
 import os
 
 from measure import OURS, Figure, Side, alternate, figure
 
-from rows.ppo import SETTINGS, STEPS, WARM
+from rows import pong, ppo
 
 SECONDS = 3.0
+TASKS = {
+    "CartPole-v1": (ppo.SETTINGS, ppo.WARM, ppo.STEPS),
+    "Atari Pong": ((*pong.GAMES["ALE"], *pong.SHAPES, *pong.LEARNING), pong.WARM, pong.STEPS),
+}
 WHOLE = "end to end, processes"
 
 
 def row(repeats: int) -> str:
+    return "\n\n".join(_task(name, *task, repeats) for name, task in TASKS.items())
+
+
+def _task(name: str, settings: tuple[str, ...], warm: int, steps: int, repeats: int) -> str:
     parts = {
-        threads: Side(f"the parts, learner threads: {threads}", OURS, "ours/limits.py",
-                      (*SETTINGS, f"learner.threads={threads}", "--seconds", str(SECONDS)))
+        threads: Side(f"{name}, the parts, learner threads: {threads}", OURS, "ours/limits.py",
+                      (*settings, f"learner.threads={threads}", "--seconds", str(SECONDS)))
         for threads in (1, 2)
     }  # fmt: skip
-    whole = Side(WHOLE, OURS, "ours/task.py", (*SETTINGS, "--warm", str(WARM), "--steps", str(STEPS)))
+    whole = Side(WHOLE, OURS, "ours/task.py", (*settings, "--warm", str(warm), "--steps", str(steps)))
     found = alternate([*parts.values(), whole], repeats)
     one, two = found[parts[1].name], found[parts[2].name]
     cores = len(os.sched_getaffinity(0))
@@ -29,7 +37,7 @@ def row(repeats: int) -> str:
         f"all of it, sharing {cores} cores": Figure(tuple(shared(each, cores) for each in one)),
         WHOLE: figure(found[WHOLE], "steps_per_second"),
     }
-    return f"### Limits: PPO, CartPole-v1, environment steps a second\n\n{_table(rates)}\n\n{_verdict(rates, cores)}"
+    return f"### Limits: PPO, {name}, environment steps a second\n\n{_table(rates)}\n\n{_verdict(rates, cores)}"
 
 
 def shared(parts: dict[str, float], cores: int) -> float:

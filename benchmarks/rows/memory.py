@@ -13,5 +13,5 @@ def row(repeats: int) -> str:
     ]
     found = alternate(sides, repeats)
     told = table("Memory of a whole training, CartPole-v1: peak of proportional set sizes", "megabytes", "MiB", found)
-    counts = ", ".join(f"{name}: {figure(each, 'processes').median:.0f}" for name, each in found.items())
+    counts = ", ".join(f"{name}: {figure(each, 'processes').median:.0f}" for name, each in found.items() if each)
     return f"{told}\n\nMost processes at once: {counts}."

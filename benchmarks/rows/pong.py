@@ -7,7 +7,7 @@ EnvPool is in no package that can be installed here, so it is left out.
 from measure import OURS, Side, alternate, table
 from venvs import SB3_WORLDS
 
-WARM, STEPS = 1_024, 4_096
+WARM, STEPS = 1_024, 8_192
 GAMES = {
     "ALE": ("ALE/Pong-v5", "env.args.clip_rewards=true", "env.args.terminal_on_life_loss=true",
             "env.args.repeat_action_probability=0"),
@@ -22,8 +22,11 @@ def row(repeats: int) -> str:
     sides = [
         Side(f"millstream, {topology}, {maker}", OURS, "ours/task.py",
              (*GAMES[maker], *SHAPES, *LEARNING, f"topology={topology}", *steps))
-        for topology in ("processes", "inline") for maker in ("EnvPool", "ALE")
+        for topology, maker in (("processes", "ALE"), ("processes", "EnvPool"), ("inline", "ALE"))
     ]  # fmt: skip
-    sides.append(Side("Stable-Baselines3, ALE", SB3_WORLDS.ready(), "peers/sb3_pong.py", steps))
+    sides += [
+        Side(f"Stable-Baselines3, ALE, {vector}", SB3_WORLDS.ready(), "peers/sb3_pong.py", (*steps, "--vector", vector))
+        for vector in ("dummy", "subproc")
+    ]
     found = alternate(sides, repeats)
     return table("PPO, Atari Pong, environment steps a second", "steps_per_second", "steps/s", found)

@@ -1,5 +1,7 @@
 """How the throughput of PPO on CartPole-v1 grows with actors and environments: 128 steps, minibatch 2048, 4 epochs."""
 
+from typing import Any
+
 from measure import OURS, Side, alternate, figure
 
 ACTORS, ENVS = (1, 2, 3), (16, 64, 256)
@@ -16,10 +18,16 @@ def row(repeats: int) -> str:
         "|---" * (len(ENVS) + 1) + "|",
     ]
     for actors in ACTORS:
-        rates = [figure(found[sides[actors, envs].name], "steps_per_second") for envs in ENVS]
-        cells = (f"{rate.median:,.0f} ({rate.spread[0]:,.0f} to {rate.spread[1]:,.0f})" for rate in rates)
+        cells = (_cell(found[sides[actors, envs].name]) for envs in ENVS)
         lines.append(f"| {actors} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _cell(results: list[dict[str, Any]]) -> str:
+    if not results:
+        return "failed"
+    rate = figure(results, "steps_per_second")
+    return f"{rate.median:,.0f} ({rate.spread[0]:,.0f} to {rate.spread[1]:,.0f})"
 
 
 def _side(actors: int, envs: int) -> Side:

@@ -1,7 +1,7 @@
 """CartPole-v1, seconds from the start of the process until the mean of the last 100 training episodes is 475.
 
 Ours is `mill train CartPole-v1` as people type it. Each peer has the settings that it is published with for this task.
-A seed that does not get there in time counts as the limit.
+A seed that does not get there in time, or fails, counts as the limit.
 """
 
 from collections.abc import Mapping
@@ -10,16 +10,19 @@ from typing import Any
 from measure import OURS, Side, alternate, table
 from venvs import CLEANRL, RLLIB, SAMPLE_FACTORY, SB3, TIANSHOU
 
-SEEDS = (1, 2, 3, 4, 5)
+SEEDS = (101, 102, 103, 104, 105)  # none of them had a say in a preset
 LIMIT = 180
 COLUMNS = {"seeds that solve it": "solved", "best mean": "best", "steps": "steps", "seconds to exit": "whole"}
+
+
+NEVER = {"solved_at": None, "seconds": LIMIT}
 
 
 def row(repeats: int) -> str:
     found: dict[str, list[dict[str, Any]]] = {}
     for seed in SEEDS:  # a seed is a repeat
         for name, results in alternate(_sides(seed), 1).items():
-            found.setdefault(name, []).extend(_timed(result) for result in results)
+            found.setdefault(name, []).append(_timed(results[0]) if results else dict(NEVER))
     for results in found.values():
         solved = sum(result["solved_at"] is not None for result in results)
         for result in results:

@@ -1,17 +1,20 @@
 """Convolutions in C against those of torch, for every kind of picture and every library that this processor can run."""
 
+from ctypes import addressof
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from millstream.agents.networks import compiled  # noqa: E402
-from millstream.agents.networks.convolutions import by_library, by_torch  # noqa: E402
+from millstream.agents.networks.convolutions import _described, by_library, by_torch  # noqa: E402
 from millstream.agents.networks.pictures import Picture  # noqa: E402
 from millstream.agents.networks.torch import TorchNetwork  # noqa: E402
 from millstream.core.spec import Box, Discrete, EnvSpec  # noqa: E402
 
 pytestmark = pytest.mark.skipif(compiled.LIBRARY is None, reason="no compiler was there when Millstream was installed")
+FENCE = 64
 PICTURES = {
     "atari": Picture((84, 84), 4),
     "board": Picture((10, 12, 3)),
@@ -56,13 +59,13 @@ def test_both_passes_agree_with_autograd(library, no_luck, kind, rows):
 
 
 def test_pixels_that_lie_otherwise_are_read_in_their_order(library):
-    picture = PICTURES["small"]
+    picture = PICTURES["wide"]
     pixels, weights = pixels_for(picture, 3), weights_for(picture)
     turned = pixels.movedim(1, -1).contiguous().movedim(-1, 1)  # equal, but channels come last in memory
-    assert not turned.is_contiguous() or pixels.shape[1] == 1
-    every_other = torch.cat([pixels, pixels]).reshape(2, 3, *pixels.shape[1:]).transpose(0, 1)[:, 0]
+    every_other = pixels.repeat_interleave(2, 0)[::2]
     expected = by_library(library)(picture, pixels, weights)
     for same in (turned, every_other):
+        assert not same.is_contiguous()
         torch.testing.assert_close(by_library(library)(picture, same, weights), expected, rtol=0, atol=0)
 
 
@@ -79,6 +82,26 @@ def test_nothing_is_nothing(library):
     given = by_library(library)(picture, pixels_for(picture, 0), weights)
     assert given.shape == (0, picture.flat)
     assert all((part == 0).all() for part in torch.autograd.grad(given, weights, torch.empty_like(given)))
+
+
+def test_a_pass_keeps_to_its_memory(library):
+    """Fences of numbers that are none stand round all that is written, and round what is read."""
+    for kind, picture in PICTURES.items():
+        about, rows = _described(picture), 5
+        weights = torch.cat([weight.detach().reshape(-1) for weight in weights_for(picture)]).numpy()
+        sizes = {"weights": weights.size, "area": library.mill_conv_room(addressof(about), rows)}
+        sizes |= {"features": rows * picture.flat, "sent": rows * picture.flat, "gradient": weights.size}
+        fenced = {name: np.full(size + 2 * FENCE, np.nan, np.float32) for name, size in sizes.items()}
+        inside = {name: array[FENCE:-FENCE] for name, array in fenced.items()}
+        inside["weights"][:], inside["sent"][:] = weights, 1
+        pixels = pixels_for(picture, rows).numpy()
+        place = {name: array.ctypes.data for name, array in inside.items()}
+        given = (addressof(about), rows, place["weights"], 1 / 255, pixels.ctypes.data, place["area"])
+        library.mill_conv_forward(*given, place["features"])
+        library.mill_conv_backward(*given, place["sent"], place["gradient"])
+        for name, array in fenced.items():
+            assert np.isnan(array[:FENCE]).all() and np.isnan(array[-FENCE:]).all(), (kind, name)
+        assert np.isfinite(inside["features"]).all() and np.isfinite(inside["gradient"]).all(), kind
 
 
 def test_the_same_twice_whatever_ran_before(library):

@@ -21,11 +21,12 @@ LEVELS = ("libnetworks.so", "libnetworks-avx2.so", "libnetworks-avx512.so")
 
 
 def library(folder: Path) -> ctypes.CDLL | None:
-    """Of those in the folder the best that this processor can run; none where nothing was compiled."""
-    if not (folder / LEVELS[0]).exists():
+    """Of those in the folder the best that this processor can run; none where nothing that fits was compiled."""
+    try:
+        level = opened(folder / LEVELS[0]).mill_level()
+        return opened(next(path for name in LEVELS[level::-1] if (path := folder / name).exists()))
+    except (OSError, AttributeError):  # absent, of another platform, or of an older source
         return None
-    level = opened(folder / LEVELS[0]).mill_level()
-    return opened(next(path for name in LEVELS[level::-1] if (path := folder / name).exists()))
 
 
 def opened(path: Path) -> ctypes.CDLL:

@@ -41,7 +41,7 @@ struct stage {
 enum { MOST_LAYERS = 8 };
 
 struct route {
-    long layers, rows, gives, widest, room; /* gives: numbers of one image that all layers give; widest: of one delta */
+    long layers, gives, widest, room; /* gives: numbers of one image that all layers give; widest: of one delta */
     struct stage stage[MOST_LAYERS + 1];    /* one more: the margin around what the last one gives is none */
     float *seen;                            /* [GROUP] images as floats */
     float *delta, *below;                   /* [GROUP, panels, positions, PANEL] gradients at a layer, at the one below */
@@ -53,22 +53,22 @@ INLINE long panels_of(long width) { return (width + PANEL - 1) / PANEL; }
 
 static struct route lay_out(const struct picture *picture, long rows, float *work)
 {
-    struct route route = {.layers = picture->layers, .rows = rows};
+    struct route route = {.layers = picture->layers};
     long channels = picture->channels, height = picture->height, width = picture->width, widest_read = 0;
     for (long l = 0; l <= picture->layers; l++) {
         struct stage *s = &route.stage[l];
         int last = l == picture->layers;
         struct convolution c = last ? (struct convolution){.channels = 1, .kernel = 1, .stride = 1} : picture->layer[l];
         *s = (struct stage){.in = channels, .out = c.channels, .kernel = c.kernel, .stride = c.stride, .padding = c.padding};
-        long tall = height + 2 * c.padding, wide = width + 2 * c.padding;
-        s->down = (tall - c.kernel) / c.stride + 1;
-        s->across = (wide - c.kernel) / c.stride + 1;
-        s->reads = channels * tall * wide;
+        long lines = height + 2 * c.padding, line = width + 2 * c.padding;
+        s->down = (lines - c.kernel) / c.stride + 1;
+        s->across = (line - c.kernel) / c.stride + 1;
+        s->reads = channels * lines * line;
         s->depth = channels * c.kernel * c.kernel;
         s->panels = panels_of(c.channels);
-        s->plane = l ? 1 : tall * wide;
+        s->plane = l ? 1 : lines * line;
         s->column = l ? channels : 1;
-        s->row = wide * s->column;
+        s->row = line * s->column;
         s->run = l ? c.kernel * channels : c.kernel;
         s->slices = panels_of(s->run);
         s->patch = (struct walk){{l ? 1 : channels, c.kernel, s->run}, {s->plane, s->row, 1}};
@@ -128,12 +128,12 @@ INLINE void gather(vector sum[TALL][ACROSS], int tall, const float *const a[TALL
         }
 }
 
-/* What one kind of tile needs to know; `shift` is the panel. */
+/* What the tiles of one kind need to know. */
 struct job {
     const struct stage *stage, *next;
-    const float *from, *from_delta;
+    const float *from, *delta; /* what the layer read, and gradients at what it gave */
     float *to;
-    long images;
+    long images, apart; /* how many go together, and how far apart they stand in `from` */
 };
 
 INLINE void forward_tile(struct job j, int tall, long panel, long first)
@@ -170,8 +170,8 @@ INLINE void grow_tile(struct job j, int tall, long panel, long first)
     for (long image = 0; image < j.images; image++) {
         const float *a[TALL];
         for (int r = 0; r < tall; r++)
-            a[r] = j.from + image * j.next->reads + offset(s->patch, first + r);
-        gather(sum, tall, a, all, j.from_delta + (image * s->panels + panel) * positions * PANEL);
+            a[r] = j.from + image * j.apart + offset(s->patch, first + r);
+        gather(sum, tall, a, all, j.delta + (image * s->panels + panel) * positions * PANEL);
     }
     for (int r = 0; r < tall; r++)
         for (int c = 0; c < ACROSS; c++)
@@ -188,7 +188,7 @@ INLINE void spread_tile(struct job j, int tall, long panel, long first)
     const float *a[TALL];
     vector sum[TALL][ACROSS];
     for (int r = 0; r < tall; r++) {
-        a[r] = j.from_delta + (first + r) * PANEL;
+        a[r] = j.delta + (first + r) * PANEL;
         for (int c = 0; c < ACROSS; c++)
             sum[r][c] = (vector){0};
     }
@@ -232,7 +232,7 @@ ALL_TILES(spread)
 /* Where the weight of one output and one number of a patch stands among the flat weights of a layer. */
 INLINE long flat_place(const struct stage *s, long out, long m)
 {
-    if (s->plane > 1 || s->in == 1) /* planes: the patch has the order of the weights */
+    if (s->plane > 1) /* planes: the patch has the order of the weights */
         return out * s->depth + m;
     long area = s->kernel * s->kernel;
     return out * s->depth + m % s->in * area + m / s->in;
@@ -326,10 +326,10 @@ static void backward_group(struct route *route, const struct picture *picture, l
     }
     long end = route->gives - features; /* where what the layer below gave ends, in the tape of one image */
     for (long l = route->layers - 1; l >= 0; l--, s--) {
-        struct stage apart = {.reads = l ? route->gives : s->reads}; /* how far apart images stand in what it read */
         long size = s->panels * s->down * s->across * PANEL;
         const float *read = l ? route->tape + first * route->gives + end - s->reads : route->seen;
-        grow_tiles((struct job){.stage = s, .next = &apart, .from = read, .from_delta = route->delta, .images = images},
+        grow_tiles((struct job){.stage = s, .from = read, .delta = route->delta, .images = images,
+                                .apart = l ? route->gives : s->reads},
                    s->depth, s->panels);
         add_biases(s, route->delta, images);
         if (l == 0)
@@ -337,7 +337,7 @@ static void backward_group(struct route *route, const struct picture *picture, l
         const struct stage *under = s - 1;
         for (long image = 0; image < images; image++) {
             memset(route->spread, 0, s->reads * sizeof(float));
-            spread_tiles((struct job){.stage = s, .from_delta = route->delta + image * size, .to = route->spread},
+            spread_tiles((struct job){.stage = s, .delta = route->delta + image * size, .to = route->spread},
                          s->down * s->across, s->kernel * s->slices);
             bring(under, s, read + image * route->gives, route->spread,
                   route->below + image * under->panels * under->down * under->across * PANEL);

@@ -50,8 +50,8 @@ class _Passes(Function):
     def forward(context: Any, library: ctypes.CDLL, picture: Picture, pixels: Any, *weights: Any) -> Any:
         about, rows = _described(picture), len(pixels)
         flat = torch.cat([weight.reshape(-1) for weight in weights])
-        area = torch.empty(library.mill_conv_room(addressof(about), rows))
-        features = torch.empty(rows, picture.flat)
+        area = torch.empty(library.mill_conv_room(addressof(about), rows), dtype=torch.float32, device="cpu")
+        features = torch.empty(rows, picture.flat, dtype=torch.float32, device="cpu")
         places = (addressof(about), rows, flat.data_ptr(), SCALE, pixels.data_ptr(), area.data_ptr())
         library.mill_conv_forward(*places, features.data_ptr())
         context.kept = library, about, flat, pixels, area, places, [weight.shape for weight in weights]

@@ -17,9 +17,10 @@ class KeptByRows(threading.local, Generic[Work]):
 
     def __call__(self, rows: int) -> Work:
         """Made at the first call."""
-        found = self._kept.get(rows)
+        found = self._kept.pop(rows, None)
         if found is None:
-            if len(self._kept) >= 8:  # odd sizes come and go; the usual few stay
+            if len(self._kept) >= 8:  # odd sizes come and go; those in use stay
                 self._kept.pop(next(iter(self._kept)))
-            found = self._kept[rows] = self._make(rows)
+            found = self._make(rows)
+        self._kept[rows] = found  # the one used last stands last
         return found
