@@ -59,3 +59,8 @@ CLEANRL = Peer(  # the release that is packaged needs a Gym that only an old set
     (TORCH, "cleanrl==0.4.8", "stable-baselines3==1.8.0", "gym==0.21.0", "numpy==1.26.4"),
     before=(("setuptools==65.5.0", "wheel==0.38.4"), ("--no-build-isolation", "gym==0.21.0", "numpy==1.26.4")),
 )
+CLEANRL_ENVPOOL = Peer(  # made for an older Python, and for a Gym that is no more: its program is all that is wanted
+    "cleanrl-envpool",
+    ("--no-deps", "--ignore-requires-python", "cleanrl==1.2.0"),
+    before=((TORCH, "envpool==1.2.5", "gymnasium", "tensorboard"),),
+)

@@ -7,7 +7,7 @@ ENVS = ("LunarLander-v3", "Acrobot-v1")
 WARM, STEPS = 8_192, 40_960
 LEARNING = ("minibatch=2048", "epochs=4")
 OUR_SHAPES = {1: 64, 2: 32}  # actors: environments in each
-VECTORS, SIZES = ("dummy", "subproc"), (8, 16, 64)  # of the peer
+PEER_SHAPES = (("dummy", 8), ("dummy", 16), ("dummy", 64), ("subproc", 8))  # more processes are slower on few cores
 LIMIT = "limit: two processes, random actions, no learning"
 
 
@@ -25,7 +25,7 @@ def _env(env: str, repeats: int) -> str:
     peers = [
         Side(f"Stable-Baselines3, {vector}, environments: {envs}", SB3_WORLDS.ready(), "peers/sb3_task.py",
              (env, *steps, "--envs", str(envs), "--vector", vector))
-        for vector in VECTORS for envs in SIZES
+        for vector, envs in PEER_SHAPES
     ]  # fmt: skip
     limit = Side(LIMIT, OURS, "ours/world.py", (env,))
     found = alternate([*ours, *peers, limit], repeats)

@@ -1,11 +1,10 @@
 """PPO on Atari's Pong: 8 x 128 steps, minibatch 256, 4 epochs, the Nature CNN, 1,687,719 weights on every side.
 
-All sides see four grey frames of 84 x 84, skip four, clip rewards and end episodes with a life. CleanRL's script for
-EnvPool is in no package that can be installed here, so it is left out.
+All sides see four grey frames of 84 x 84, skip four, clip rewards and end episodes with a life.
 """
 
 from measure import OURS, Side, alternate, table
-from venvs import SB3_WORLDS
+from venvs import CLEANRL_ENVPOOL, SB3_WORLDS
 
 WARM, STEPS = 1_024, 8_192
 GAMES = {
@@ -28,5 +27,6 @@ def row(repeats: int) -> str:
         Side(f"Stable-Baselines3, ALE, {vector}", SB3_WORLDS.ready(), "peers/sb3_pong.py", (*steps, "--vector", vector))
         for vector in ("dummy", "subproc")
     ]
+    sides.append(Side("CleanRL, EnvPool", CLEANRL_ENVPOOL.ready(), "peers/cleanrl_pong.py", steps, limit=300))
     found = alternate(sides, repeats)
     return table("PPO, Atari Pong, environment steps a second", "steps_per_second", "steps/s", found)

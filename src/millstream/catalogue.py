@@ -62,7 +62,7 @@ def _preset(env: str, algo: str) -> dict[str, Any]:
 
 
 def compiled() -> bool:
-    """Whether the parts that are written in C were compiled at installation; without them NumPy serves."""
+    """Whether the parts that are written in C were compiled at installation; without them NumPy and torch serve."""
     return LIBRARY is not None
 
 

@@ -7,6 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from millstream.agents import registry
+from millstream.core import settings
+
 _ALGORITHMS: dict[str, dict[str, Any]] = {
     "impala": {"actor": {"unroll": 20}},
 }
@@ -139,6 +142,8 @@ def chosen_on(env: str, algo: str) -> str:
 
 
 def fingerprint(env: str, algo: str) -> str:
-    """A short name for the settings of a preset: other settings have another one."""
-    settings = json.dumps(preset(env, algo), sort_keys=True)
-    return hashlib.sha256(settings.encode()).hexdigest()[:12]
+    """A short name for the settings of a preset, defaults of its algorithm included: others have another one."""
+    chosen = preset(env, algo)
+    hyper = settings.plain(settings.parse(registry.find(algo).Hyper, chosen.get("hyper", {}), "hyper"))
+    whole = json.dumps({**chosen, "hyper": hyper}, sort_keys=True)
+    return hashlib.sha256(whole.encode()).hexdigest()[:12]

@@ -86,7 +86,7 @@ def _machine() -> Iterator[Finding]:
     advice = "" if threads == "1" else "; 1 is faster for small networks: unset OPENBLAS_NUM_THREADS"
     yield Finding("BLAS threads", "good" if threads == "1" else "note", threads + advice)
     built = catalogue.compiled()
-    advice = "" if built else "; small networks learn faster with a C compiler: install one, then Millstream again"
+    advice = "" if built else "; networks learn faster with a C compiler: install one, then Millstream again"
     yield Finding("compiled networks", "good" if built else "note", f"{'yes' if built else 'no'}{advice}")
     memfd = hasattr(os, "memfd_create")
     yield Finding(
