@@ -68,6 +68,7 @@ _PUBLISHED: dict[tuple[str, str], tuple[Published, ...]] = {
     ),
     ("ppo", "LunarLander-v2"): (Published(SB3_ZOO, 242.119, 31.823, 1_000_000),),
     ("ppo", "Pendulum-v1"): (Published(SB3_ZOO, -172.225, 104.159, 100_000),),
+    ("ppo", "BreakoutNoFrameskip-v4"): (Published(SB3_ZOO, 398.033, 33.328, 10_000_000),),
     ("ppo", "PongNoFrameskip-v4"): (
         Published(SB3_ZOO, 20.989, 0.105, 10_000_000),
         Published(CLEANRL, 20.36, 0.20, 10_000_000),
@@ -76,7 +77,11 @@ _PUBLISHED: dict[tuple[str, str], tuple[Published, ...]] = {
 }
 """By the environment that it was published for."""
 
+_SHORTENED = {("ppo", "ALE/Breakout-v5"): 60_000}
+"""Steps after which presets are measured that need hours for all of theirs."""
+
 _STANDS_FOR = {
+    "ALE/Breakout-v5": "BreakoutNoFrameskip-v4",
     "LunarLander-v3": "LunarLander-v2",
     "ALE/Pong-v5": "PongNoFrameskip-v4",
     "envpool:Pong-v5": "PongNoFrameskip-v4",
@@ -114,4 +119,5 @@ def measured(env: str, algo: str) -> Mapping[str, Any] | None:
 
 def command(env: str, algo: str, seeds: int = SEEDS) -> str:
     """What to type to measure a preset."""
-    return f"mill train {env} --algo {algo} --seed {FIRST_SEED} --seeds {seeds}"
+    shorter = f" --total-steps {_SHORTENED[algo, env]}" if (algo, env) in _SHORTENED else ""
+    return f"mill train {env} --algo {algo} --seed {FIRST_SEED} --seeds {seeds}{shorter}"
