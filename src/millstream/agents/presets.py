@@ -54,20 +54,6 @@ _TUNED: dict[tuple[str, str], dict[str, Any]] = {
             "normalise_observations": True,
         },
     },
-    ("ppo", "ALE/Breakout-v5"): {
-        "total_steps": 10_000_000,
-        "actor": {"envs": 8, "unroll": 128},
-        "network": {"hidden": []},
-        "hyper": {
-            "learning_rate": 2.5e-4,
-            "learning_rate_end": 0.0,
-            "minibatch": 256,
-            "epochs": 4,
-            "clip": 0.1,
-            "entropy": 0.01,
-            "normalise_rewards": True,
-        },
-    },
     ("ppo", "LunarLander-v3"): {
         "total_steps": 1_000_000,
         "actor": {"count": 2, "envs": 8, "unroll": 512},
@@ -126,7 +112,6 @@ _TUNED: dict[tuple[str, str], dict[str, Any]] = {
 
 _CHOSEN_ON: dict[tuple[str, str], str] = {
     ("ppo", "Acrobot-v1"): "1 and 2",
-    ("ppo", "ALE/Breakout-v5"): "none: usual settings",
     ("ppo", "CartPole-v1"): "1 to 20",
     ("impala", "CartPole-v1"): "1 to 16",
     ("ppo", "MountainCar-v0"): "1 and 2",
