@@ -24,9 +24,9 @@ from millstream.control.lock import RunLock
 from millstream.control.state import MOST_ACTORS, Desired
 from millstream.core import settings
 from millstream.core.clock import SystemClock
-from millstream.core.data import Policy, Step
+from millstream.core.data import Policy, Rollout, Step
 from millstream.core.errors import AgentError, CheckpointError, ConfigError
-from millstream.core.ports import Adopts, Agent, Bus, Clock, Env, PolicyStore, Role, Snapshots
+from millstream.core.ports import Adopts, Agent, Bus, Clock, Env, PolicyStore, Role, Snapshots, Subscription
 from millstream.core.spec import EnvSpec
 from millstream.core.topics import COMMANDS, EXPERIENCES, METRICS_ACTORS, METRICS_TRAINING
 from millstream.envs import recording
@@ -37,17 +37,21 @@ from millstream.learner import batches
 from millstream.learner.checkpoint import Checkpoints
 from millstream.learner.learner import Learner
 from millstream.learner.saving import Saver
+from millstream.learner.sources import Fresh, Picked, Source
 from millstream.parameters import keeping
 from millstream.parameters.keeping import Keeper
+from millstream.replay.cut import n_step
 from millstream.replay.ingest import Ingest
-from millstream.replay.table import Queue
+from millstream.replay.limit import SamplesPerInsert
+from millstream.replay.select import Prioritised, Uniform
+from millstream.replay.table import Oldest, Table, queue
 from millstream.wires.channel import Channel
 from millstream.wires.memory import MemoryBus, MemoryPolicies
 from millstream.wires.policies import SharedPolicies
 from millstream.wires.ring import Ring
 from millstream.wires.shared import SharedBus
 
-_ACTOR, _LEARNER, _EVALUATOR = 1, 2, 3  # what separates the random streams of one seed
+_ACTOR, _LEARNER, _EVALUATOR, _REPLAY = 1, 2, 3, 4  # what separates the random streams of one seed
 
 
 @dataclass
@@ -208,32 +212,53 @@ def _build_learner(index: int, config: Experiment, wiring: Wiring) -> list[Role]
 def _learner(config: Experiment, wiring: Wiring, lock: RunLock) -> list[Role]:
     spec = spec_of(config)
     agent = make_agent(config, spec)
-    queue = Queue(MOST_ACTORS * window_of(config, wiring.timed))
+    hyper = hyper_of(config)
     subscription = wiring.bus.subscribe(EXPERIENCES, "learner")
+    ingest, source = _intake(agent, hyper, config, wiring, subscription)
     saver = _saver(config, wiring, spec)
     learner = Learner(
         agent=agent,
         state=agent.init(config.seed),
-        hyper=hyper_of(config),
-        replay=queue,
+        hyper=hyper,
+        source=source,
         policies=wiring.policies,
         rng=default_rng([config.seed, _LEARNER]),
         clock=wiring.clock,
         epoch=wiring.epoch,
         report=wiring.report,
-        release=subscription.release,
         journal=Journal(wiring.folder / "journal.jsonl").append,
         saver=saver,
         let_go=lock.close,
-        rollouts=lambda: rollouts_now(config, wiring),
-        max_lag=max_lag_of(config),
         total_steps=config.total_steps,
         shards=config.learner.shards,
         threads=config.learner.threads or threads_for(agent, config, wiring.timed),
     )
     if not saver.restore(learner) and config.warm_start:
         _warm_start(learner, spec, Path(config.warm_start))
-    return [Ingest(subscription, queue), learner]
+    return [ingest, learner]
+
+
+def _intake(
+    agent: Agent[Any], hyper: Any, config: Experiment, wiring: Wiring, subscription: Subscription[Rollout]
+) -> tuple[Ingest, Source]:
+    """From the bus to what updates learn from: a queue of fresh rollouts, or a table that is picked from."""
+    if not getattr(agent, "replayed", False):
+        fresh = queue(MOST_ACTORS * window_of(config, wiring.timed))
+        rollouts = lambda: rollouts_now(config, wiring)  # noqa: E731
+        return Ingest(subscription, fresh), Fresh(fresh, rollouts, max_lag_of(config), subscription.release)
+    table = replay_table(hyper, config)
+    ingest = Ingest(subscription, table, copied=True)
+    return ingest, Picked(table, ingest.arrived)
+
+
+def replay_table(hyper: Any, config: Experiment) -> Table:
+    """The table of an algorithm that learns from old steps."""
+    update, rollout = hyper.minibatch * hyper.gradients, config.actor.envs * config.actor.unroll
+    slack = 2 * max(update / hyper.samples_per_step, rollout * max(1, config.actor.count))
+    limit = SamplesPerInsert(hyper.samples_per_step, hyper.learning_starts, slack)
+    select = Prioritised(hyper.priority_exponent, hyper.importance) if hyper.prioritised else Uniform()
+    rng = default_rng([config.seed, _REPLAY])
+    return Table(n_step(hyper.n_step), select, Oldest(), limit, hyper.capacity, rng)
 
 
 def _saver(config: Experiment, wiring: Wiring, spec: EnvSpec) -> Saver:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from millstream.core.data import Rollout, Stamp, Version
 from millstream.core.ports import Replay
-from millstream.replay.table import Queue
+from millstream.replay.table import queue
 
 Make = Callable[[int], Replay]
-QUEUES: dict[str, Make] = {"queue": Queue}
+QUEUES: dict[str, Make] = {"queue": queue}
 """First in, first out, each sampled once."""
 ALL: dict[str, Make] = {**QUEUES}
 

@@ -10,7 +10,8 @@ import numpy as np
 from millstream.agents.ppo import PPOHyper
 from millstream.core.data import NONE, Policy, Rollout, Stamp, Version
 from millstream.learner.learner import Learner
-from millstream.replay.table import Queue
+from millstream.learner.sources import Fresh
+from millstream.replay.table import queue
 from millstream.testing import FakeClock
 from millstream.wires.memory import MemoryPolicies
 from tests.agents.rollouts import agent_for, play
@@ -63,10 +64,11 @@ class Told:
 def learner(told: Told, rollouts: int = 1, **changes: Any) -> Learner:
     """A learner of so many rollouts an update."""
     agent = changes.pop("agent", None) or agent_for()
+    source = Fresh(queue(16), lambda: rollouts, changes.pop("max_lag", 1), told.release)
     settings: dict[str, Any] = {
-        "agent": agent, "state": agent.init(1), "hyper": HYPER, "replay": Queue(16), "policies": told,
+        "agent": agent, "state": agent.init(1), "hyper": HYPER, "source": source, "policies": told,
         "rng": np.random.default_rng(0), "clock": FakeClock(), "epoch": 0, "report": told.report,
-        "release": told.release, "journal": told.journal, "saver": told, "rollouts": lambda: rollouts, "max_lag": 1,
+        "journal": told.journal, "saver": told,
         "total_steps": 1000, "shards": 2, "threads": 1,
     }  # fmt: skip
     return Learner(**{**settings, **changes})
@@ -80,7 +82,7 @@ def feed(
     made = play(of.agent, params, how.pop("steps", STEPS), how.pop("slots", SLOTS), seed=sequence + 100 * actor, **how)
     version = Version(epoch, of.counters.updates if number is None else number)
     made = replace(made, stamp=Stamp("test", actor, epoch, sequence, version, 0.0))
-    assert of.replay.insert(made)
+    assert of.source.replay.insert(made)
     return made
 
 

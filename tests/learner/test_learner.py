@@ -145,7 +145,7 @@ def test_it_finishes_at_the_total_and_takes_no_more(told: Told) -> None:
     assert not of.finished and not of.between_updates
     one_update(of)
     assert of.finished and of.step() == 0
-    assert of.replay.waiting == 1 and of.counters.trained == 2 * STEPS * SLOTS
+    assert of.source.waiting == 1 and of.counters.trained == 2 * STEPS * SLOTS
 
 
 def test_hyper_parameters_follow_the_share_of_the_run_that_is_done(told: Told) -> None:

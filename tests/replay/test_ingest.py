@@ -5,7 +5,7 @@ import numpy as np
 from millstream.core.data import Rollout, Stamp, Version
 from millstream.core.topics import EXPERIENCES
 from millstream.replay.ingest import Ingest
-from millstream.replay.table import Queue
+from millstream.replay.table import Table, queue
 from millstream.wires.memory import MemoryBus
 
 
@@ -15,9 +15,9 @@ def rollout(sequence: int, actor: int = 0) -> Rollout:
                    Stamp("test", actor, 0, sequence, Version(0, 0), 0.0))  # fmt: skip
 
 
-def wired(capacity: int, window: int, limit: int = 8) -> tuple[MemoryBus, Queue, Ingest]:
-    bus, queue = MemoryBus(window), Queue(capacity)
-    return bus, queue, Ingest(bus.subscribe(EXPERIENCES, "learner"), queue, limit)
+def wired(capacity: int, window: int, limit: int = 8) -> tuple[MemoryBus, Table, Ingest]:
+    bus, table = MemoryBus(window), queue(capacity)
+    return bus, table, Ingest(bus.subscribe(EXPERIENCES, "learner"), table, limit)
 
 
 def test_nothing_arrives_and_nothing_is_done() -> None:
@@ -25,16 +25,16 @@ def test_nothing_arrives_and_nothing_is_done() -> None:
 
 
 def test_it_says_how_much_it_moved_and_keeps_the_order() -> None:
-    bus, queue, ingest = wired(8, 4)
+    bus, table, ingest = wired(8, 4)
     for sequence in range(3):
         bus.publish(EXPERIENCES, rollout(sequence))
     assert ingest.step() == 3 and ingest.step() == 0
-    sample = queue.sample(3)
+    sample = table.sample(3)
     assert sample is not None and [each.stamp.sequence for each in sample.rollouts] == [0, 1, 2]
 
 
 def test_a_full_table_stops_the_sender_and_nothing_is_lost_or_doubled() -> None:
-    bus, queue, ingest = wired(capacity=2, window=4)
+    bus, table, ingest = wired(capacity=2, window=4)
     sent, taken, refused = 0, [], 0
     for turn in range(60):
         if bus.publish(EXPERIENCES, rollout(sent)):
@@ -42,8 +42,8 @@ def test_a_full_table_stops_the_sender_and_nothing_is_lost_or_doubled() -> None:
         else:
             refused += 1
         ingest.step()
-        assert queue.waiting <= 2
-        if turn % 3 == 0 and (sample := queue.sample(1)):
+        assert table.waiting <= 2
+        if turn % 3 == 0 and (sample := table.sample(1)):
             taken.append(sample.rollouts[0].stamp.sequence)
             ingest.subscription.release(sample.rollouts[0].stamp)
     assert refused > 10 and taken == list(range(len(taken))) and len(taken) > 15
@@ -51,9 +51,9 @@ def test_a_full_table_stops_the_sender_and_nothing_is_lost_or_doubled() -> None:
 
 
 def test_while_the_table_is_full_it_does_not_poll() -> None:
-    bus, queue, ingest = wired(capacity=1, window=8, limit=1)
+    bus, table, ingest = wired(capacity=1, window=8, limit=1)
     for sequence in range(4):
         bus.publish(EXPERIENCES, rollout(sequence))
     assert [ingest.step() for _ in range(4)] == [1, 0, 0, 0]
     assert ingest.subscription.positions() == {"actor-0": 2}  # one in the table, one in its hand
-    assert queue.sample(1) is not None and ingest.step() == 1
+    assert table.sample(1) is not None and ingest.step() == 1

@@ -68,6 +68,19 @@ class Features:
             for name, last in rollout.finals.items()
         }
 
+    def ends(self, rollout: Rollout) -> tuple[Mapping[str, Array], Mapping[str, Array]]:
+        """Of picked windows the observations [B, ...] of the first step, and those after the last step that counts."""
+        stacked = self.unroll(rollout)
+        now = {name: array[0] for name, array in stacked.items()}
+        if self.stack == 1 or rollout.steps == 1:
+            return now, {name: array[-1] for name, array in stacked.items()}
+        last = np.maximum(rollout.valid.sum(axis=0), 1) - 1
+        after = {}
+        for name, array in stacked.items():
+            frames = array[last, np.arange(rollout.slots)]
+            after[name] = np.concatenate([frames[:, 1:], rollout.observations[name][-1][:, None]], axis=1)
+        return now, after
+
     def inputs(self, observations: Mapping[str, Array], statistics: Mapping[str, Array]) -> dict[str, Array]:
         """Inputs by name; the leading dimensions stay as they are."""
         found: dict[str, Array] = {}

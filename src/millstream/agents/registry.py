@@ -18,6 +18,7 @@ from millstream.core.spec import EnvSpec
 _AGENTS = {
     "ppo": "millstream.agents.ppo:PPO",
     "impala": "millstream.agents.impala:Impala",
+    "dqn": "millstream.agents.dqn:DQN",
 }
 _OF_CLASS = ("Hyper", "window", "init", "policy", "carry", "act", "prepare", "gradients", "apply")
 _ATTRIBUTES = (*_OF_CLASS, "max_lag", "sequences")  # the last two may be decided when it is built

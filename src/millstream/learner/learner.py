@@ -12,10 +12,11 @@ import numpy as np
 from numpy.random import Generator
 
 from millstream.core import tree
-from millstream.core.data import Array, Batch, Gradients, Lesson, Policy, Rollout, Stamp, Version
+from millstream.core.data import Array, Batch, Gradients, Lesson, Policy, Version
 from millstream.core.errors import Diverged
-from millstream.core.ports import Agent, Clock, PolicyStore, Replay
+from millstream.core.ports import Agent, Clock, PolicyStore
 from millstream.learner import batches
+from millstream.learner.sources import Source, Taken, identity
 
 STAGES = ("wait", "prepare", "gradients", "apply", "publish", "checkpoint")
 
@@ -35,11 +36,10 @@ class Counters:
 class Update:
     """An update under way."""
 
-    rollouts: list[Rollout]
+    taken: Taken
     batch: Batch
     plan: Iterator[np.ndarray]
     hyper: Any
-    lag: float
     lessons: list[Lesson] = field(default_factory=list)
 
 
@@ -62,33 +62,27 @@ class Learner:
         agent: Agent[Any],
         state: Any,
         hyper: Any,
-        replay: Replay,
+        source: Source,
         policies: PolicyStore,
         rng: Generator,
         clock: Clock,
         epoch: int,
         report: Callable[[dict[str, Any]], object],
-        release: Callable[[Stamp], None],
         journal: Callable[[dict[str, Any]], None],
         saver: Keeping,
         let_go: Callable[[], object] = lambda: None,
-        rollouts: Callable[[], int],
-        max_lag: int | None,
         total_steps: int,
         shards: int = 2,
         threads: int = 1,
     ):
-        self.agent, self.state, self.hyper, self.replay, self.policies = agent, state, hyper, replay, policies
+        self.agent, self.state, self.hyper, self.source, self.policies = agent, state, hyper, source, policies
         self.rng, self.clock, self.epoch = rng, clock, epoch
-        self.report, self.release, self.journal, self.saver = report, release, journal, saver
-        self.rollouts, self.max_lag, self.total_steps, self.shards = rollouts, max_lag, total_steps, shards
-        self.let_go = let_go
+        self.report, self.journal, self.saver, self.let_go = report, journal, saver, let_go
+        self.total_steps, self.shards = total_steps, shards
         self.counters, self.revision = Counters(), 0
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self.threads = threads
         self._pool = ThreadPoolExecutor(threads - 1, "shard") if threads > 1 else None
-        self._gathered: list[Rollout] = []
-        self._dropped: list[Stamp] = []
         self._update: Update | None = None
         self._idle_since: float | None = None
         self._published = False
@@ -145,32 +139,26 @@ class Learner:
             self.let_go()
 
     def _begin(self) -> int:
-        """Gather fresh rollouts until there are enough for an update."""
-        while len(self._gathered) < self.rollouts():
-            sample = self.replay.sample(1)
-            if sample is None:
-                if self._idle_since is None:
-                    self._idle_since = self.clock.monotonic()
-                return 0
-            for rollout in sample.rollouts:
-                # a rollout of nothing but resets has no row to learn from
-                useful = rollout.count and self._fresh(rollout)
-                self._gathered.append(rollout) if useful else self._drop(rollout)
+        """Start an update as soon as there is enough for one."""
+        hyper = self._hyper_now()
+        taken = self.source.take(self.epoch, self.counters.updates, hyper)
+        self.counters.stale += self.source.shed()
+        if taken is None:
+            if self._idle_since is None:
+                self._idle_since = self.clock.monotonic()
+            return 0
         started = self.clock.monotonic()
         if self._idle_since is not None:
             self.seconds["wait"] += started - self._idle_since
             self._idle_since = None
-        # in the order of their actors: which of them was quicker must not matter
-        taken = sorted(self._gathered, key=lambda rollout: _identity(rollout.stamp))
-        self._gathered = []
-        hyper = self.hyper.at(self.counters.trained / self.total_steps) if hasattr(self.hyper, "at") else self.hyper
-        self.state, batch = self.agent.prepare(self.state, taken, hyper)
+        self.state, batch = self.agent.prepare(self.state, taken.rollouts, hyper)
+        if taken.importance is not None:
+            batch = {**batch, "importance": taken.importance}
         size = batches.rows_of_a_minibatch(batch, hyper.minibatch, self.agent.sequences)
         plan = batches.minibatches(batch, size, hyper.epochs, self.rng)
-        lag = float(np.mean([self._lag(rollout) for rollout in taken]))
-        self._update = Update(taken, batch, plan, hyper, lag)
+        self._update = Update(taken, batch, plan, hyper)
         self.seconds["prepare"] += self.clock.monotonic() - started
-        return len(taken)
+        return len(taken.rollouts)
 
     def _learn(self, update: Update) -> int:
         rows = next(update.plan, None)
@@ -183,7 +171,7 @@ class Learner:
         self.seconds["gradients"] += computed - started
         self.seconds["apply"] += self.clock.monotonic() - computed
         update.lessons.append(lesson)
-        self.counters.samples += len(rows) * (update.rollouts[0].steps if self.agent.sequences else 1)
+        self.counters.samples += len(rows) * (update.taken.rollouts[0].steps if self.agent.sequences else 1)
         limit = getattr(update.hyper, "target_kl", None)
         if limit is not None and lesson.get("approx_kl", 0.0) > 1.5 * limit:
             return self._end(update)
@@ -228,24 +216,25 @@ class Learner:
     def _end(self, update: Update) -> int:
         """A new policy first, then credit goes back: an actor that may go on finds it."""
         self.counters.updates += 1
-        steps = sum(rollout.count for rollout in update.rollouts)
-        self.counters.trained += steps
+        self.counters.trained += update.taken.steps
         lesson = dict(mean_lesson(update.lessons))
         if hasattr(self.agent, "digest"):
             lesson |= self.agent.digest(update.batch)
         self._check(lesson)
         started = self.clock.monotonic()
+        if update.taken.keys is not None and hasattr(self.agent, "priorities"):
+            priorities = self.agent.priorities(self.state, update.batch, update.hyper)
+            self.source.reprioritise(update.taken.keys, priorities)
         self._publish()
         self._update = None
-        for rollout in update.rollouts:
-            self.release(rollout.stamp)
+        self.source.give_back(update.taken)
         self.seconds["publish"] += self.clock.monotonic() - started
         self._write_down(update)
         self._tell(update, lesson)
         started = self.clock.monotonic()
         self.saver.save_when_due(self)
         self.seconds["checkpoint"] += self.clock.monotonic() - started
-        return steps
+        return update.taken.steps
 
     def _check(self, lesson: Lesson) -> None:
         wrong = [name for name, value in lesson.items() if not np.isfinite(value)]
@@ -256,23 +245,26 @@ class Learner:
             )
 
     def _publish(self) -> None:
-        params = self.agent.policy(self.state, self.hyper)
+        params = self.agent.policy(self.state, self._hyper_now())
         self.policies.publish(Policy(self.version, params, self.counters.trained))
         self._published = True
+
+    def _hyper_now(self) -> Any:
+        """Hyper-parameters as their schedules have them by now."""
+        return self.hyper.at(self.counters.trained / self.total_steps) if hasattr(self.hyper, "at") else self.hyper
 
     def _write_down(self, update: Update) -> None:
         """The journal: which rollouts were used or dropped, in order."""
         entry: dict[str, Any] = {
             "update": self.counters.updates,
             "epoch": self.epoch,
-            "used": [_identity(rollout.stamp) for rollout in update.rollouts],
-            "dropped": [_identity(stamp) for stamp in self._dropped],
+            "used": [identity(stamp) for stamp in update.taken.used],
+            "dropped": [identity(stamp) for stamp in update.taken.dropped],
             "revision": self.revision,
             "steps": self.counters.trained,
         }
         if self.counters.updates % 100 == 0:
             entry["weights"] = fingerprint(self.agent.policy(self.state, self.hyper).tensors)
-        self._dropped = []
         self.journal(entry)
 
     def _tell(self, update: Update, lesson: Lesson) -> None:
@@ -284,8 +276,8 @@ class Learner:
                 "steps": self.counters.trained,
                 "stale": self.counters.stale,
                 "samples": self.counters.samples,
-                "lag": update.lag,
-                "queue": self.replay.waiting,
+                "lag": update.taken.lag,
+                "queue": self.source.waiting,
                 "lesson": lesson,
                 "hyper": {name: getattr(update.hyper, name, None) for name in ("learning_rate", "entropy")},
                 "seconds": self.seconds,
@@ -293,20 +285,6 @@ class Learner:
             }
         )
         self.seconds = dict.fromkeys(STAGES, 0.0)
-
-    def _lag(self, rollout: Rollout) -> int:
-        return self.counters.updates - rollout.stamp.policy.number
-
-    def _fresh(self, rollout: Rollout) -> bool:
-        """What an earlier learner's policy made counts as too old where age is bounded."""
-        if self.max_lag is None:
-            return True
-        return rollout.stamp.policy.epoch == self.epoch and self._lag(rollout) <= self.max_lag
-
-    def _drop(self, rollout: Rollout) -> None:
-        self.counters.stale += rollout.count
-        self._dropped.append(rollout.stamp)
-        self.release(rollout.stamp)
 
 
 def mean_lesson(lessons: Sequence[Lesson], weights: Sequence[float] | None = None) -> Lesson:
@@ -326,7 +304,3 @@ def fingerprint(tensors: Mapping[str, Array]) -> str:
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(tensors[name]).tobytes())
     return digest.hexdigest()
-
-
-def _identity(stamp: Stamp) -> list[int]:
-    return [stamp.actor, stamp.epoch, stamp.sequence]

@@ -1,41 +1,123 @@
-"""Experience at rest as a table of small policies. A queue is a preset: first in, first out, each sampled once."""
+"""Experience at rest as a table of small policies: what an item is, which are picked, which leave, when is not now."""
 
 from __future__ import annotations
 
-from collections import deque
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.random import Generator, default_rng
 
 from millstream.core.data import Array, Rollout, Sample
+from millstream.core.errors import ConfigError
+from millstream.replay.cut import Cut, Whole
+from millstream.replay.limit import Free, Limit
+from millstream.replay.rollouts import Rollouts
+from millstream.replay.select import Fifo, Select, Uniform
+from millstream.replay.steps import Steps
 
 
-class Queue:
-    """Rollouts in the order they came, each handed out once. Full, it says no."""
+@dataclass(frozen=True)
+class Oldest:
+    """Who came first leaves first, when the place is needed."""
 
-    def __init__(self, capacity: int):
-        self.capacity = capacity
-        self._held: deque[tuple[int, Rollout]] = deque()
-        self._next = 0
+
+@dataclass(frozen=True)
+class Used:
+    """Each leaves when it was picked; a full table says no."""
+
+
+Evict = Oldest | Used
+REDRAWS = 100
+"""After so many draws a table that holds hardly a real step gives what it has; such steps are not `valid`."""
+
+
+class Table:
+    """Rollouts go in, items come out."""
+
+    def __init__(
+        self,
+        cut: Cut,
+        select: Select | None = None,
+        evict: Evict = Oldest(),
+        limit: Limit = Free(),
+        capacity: int = 1_000_000,
+        rng: Generator | None = None,
+    ):
+        if capacity < 1:
+            raise ConfigError(f"a table holds at least 1 item, got a capacity of {capacity}")
+        select = Uniform() if select is None else select
+        if isinstance(evict, Used) and not (isinstance(cut, Whole) and isinstance(select, Fifo)):
+            raise ConfigError("items that leave once they were used must be whole rollouts, picked first in, first out")
+        self.cut, self.evict, self.limit, self.capacity = cut, evict, limit, capacity
+        self.select = select.fresh(capacity)
+        self.rng = default_rng() if rng is None else rng
+        self.store: Any = Rollouts(capacity) if isinstance(cut, Whole) else Steps(cut, capacity)
+        self.inserted = self.sampled = 0
+        """Items that ever came in, and that ever were picked."""
 
     @property
     def waiting(self) -> int:
-        """Rollouts that nobody has taken yet."""
-        return len(self._held)
+        """Items that are there."""
+        return int(self.store.count)
 
     def insert(self, rollout: Rollout) -> bool:
-        """Keep it; False: full, ask again."""
-        if len(self._held) >= self.capacity:
+        """Keep it; False: not now, ask again."""
+        store, items = self.store, self.store.items_of(rollout)
+        if isinstance(self.evict, Used) and store.count + items > self.capacity:
             return False
-        self._held.append((self._next, rollout))
-        self._next += 1
+        if not self.limit.may_insert(self.inserted, self.sampled, items):
+            return False
+        first, count = store.first, store.count
+        added = store.write(rollout)
+        gone = store.first - first
+        if gone:
+            self.select.removed(first, gone)
+        self.select.added(first + count, added)
+        blank = store.blank(rollout)
+        if len(blank):  # nothing happened in these steps
+            self.select.reprioritise(first + count + blank, np.zeros(len(blank)))
+        self.inserted += added
         return True
 
     def sample(self, size: int) -> Sample | None:
-        """The oldest `size` rollouts, or None while there are fewer."""
-        if size < 1 or len(self._held) < size:
+        """Pick `size` items; None when that is not possible yet."""
+        store = self.store
+        enough = size if isinstance(self.evict, Used) else 1
+        if size < 1 or store.count < enough or not self.limit.may_sample(self.inserted, self.sampled, size):
             return None
-        taken = [self._held.popleft() for _ in range(size)]
-        return Sample([rollout for _, rollout in taken], np.array([key for key, _ in taken]))
+        keys, weights = self.select.pick(size, store.first, store.count, self.rng)
+        if isinstance(self.select, Uniform):
+            self._avoid_blanks(keys)
+        rollouts = store.read(keys)
+        if isinstance(self.evict, Used):
+            store.drop(size)
+        self.sampled += size
+        return Sample(rollouts, keys, weights)
 
     def reprioritise(self, keys: Array, priorities: Array) -> None:
-        """Order is all a queue knows; priorities change nothing."""
+        """Change how likely items are to be picked; those that left in the meantime are passed over."""
+        keys, priorities = np.asarray(keys), np.asarray(priorities, np.float64)
+        if keys.shape != priorities.shape:
+            raise ConfigError(f"{len(keys)} keys need as many priorities, got {priorities.shape}")
+        wrong = ~(np.isfinite(priorities) & (priorities >= 0))
+        if wrong.any():
+            raise ConfigError(f"a priority is a number from 0 on, got {priorities[wrong][0]} for item {keys[wrong][0]}")
+        there = (keys >= self.store.first) & (keys < self.store.first + self.store.count)
+        if not there.all():
+            keys, priorities = keys[there], priorities[there]
+        self.select.reprioritise(keys, priorities)
+
+
+    def _avoid_blanks(self, keys: np.ndarray) -> None:
+        """Draw again where nothing happened."""
+        for _ in range(REDRAWS):
+            wrong = self.store.blanks(keys)
+            if not len(wrong):
+                return
+            keys[wrong], _ = self.select.pick(len(wrong), self.store.first, self.store.count, self.rng)
+
+
+def queue(capacity: int) -> Table:
+    """First in, first out, each rollout handed out once. Full, it says no."""
+    return Table(Whole(), Fifo(), Used(), Free(), capacity)

@@ -1,0 +1,151 @@
+"""Where the rollouts of an update come from: fresh ones, each used once, or steps picked from a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from millstream.core.data import Array, Rollout, Stamp
+from millstream.core.ports import Replay
+
+
+@dataclass
+class Taken:
+    """What one update learns from."""
+
+    rollouts: list[Rollout]
+    lag: float
+    used: list[Stamp]
+    """Rollouts that this update was the first to see."""
+    dropped: list[Stamp] = field(default_factory=list)
+    steps: int = 0
+    """Environment steps that count as trained with this update."""
+    keys: Array | None = None
+    importance: Array | None = None
+
+
+class Source(Protocol):
+    """Gives what the next update learns from."""
+
+    @property
+    def waiting(self) -> int:
+        """How much is there and not used up."""
+
+    def take(self, epoch: int, updates: int, hyper: Any) -> Taken | None:
+        """Enough for an update, or None while there is not."""
+
+    def shed(self) -> int:
+        """Steps that were dropped as too old since the last call."""
+
+    def reprioritise(self, keys: Array, priorities: Array) -> None:
+        """How much each of the items taken still surprises."""
+
+    def give_back(self, taken: Taken) -> None:
+        """The update is done and its policy is out."""
+
+
+class Fresh:
+    """Rollouts in the order of their actors, each once; those of a policy that is too old are dropped."""
+
+    def __init__(
+        self, replay: Replay, rollouts: Callable[[], int], max_lag: int | None, release: Callable[[Stamp], None]
+    ):
+        self.replay, self.rollouts, self.max_lag, self.release = replay, rollouts, max_lag, release
+        self._gathered: list[Rollout] = []
+        self._dropped: list[Stamp] = []
+        self._stale = 0
+
+    @property
+    def waiting(self) -> int:
+        """Rollouts in the queue."""
+        return self.replay.waiting
+
+    def take(self, epoch: int, updates: int, hyper: Any) -> Taken | None:
+        """Gather until there are enough."""
+        while len(self._gathered) < self.rollouts():
+            sample = self.replay.sample(1)
+            if sample is None:
+                return None
+            for rollout in sample.rollouts:
+                # a rollout of nothing but resets has no row to learn from
+                useful = rollout.count and self._fresh(rollout, epoch, updates)
+                self._gathered.append(rollout) if useful else self._drop(rollout)
+        # in the order of their actors: which of them was quicker must not matter
+        rollouts = sorted(self._gathered, key=lambda rollout: identity(rollout.stamp))
+        lag = float(np.mean([updates - rollout.stamp.policy.number for rollout in rollouts]))
+        stamps, steps = [rollout.stamp for rollout in rollouts], sum(rollout.count for rollout in rollouts)
+        taken = Taken(rollouts, lag, stamps, self._dropped, steps)
+        self._gathered, self._dropped = [], []
+        return taken
+
+    def shed(self) -> int:
+        """Of policies that were too old."""
+        stale, self._stale = self._stale, 0
+        return stale
+
+    def reprioritise(self, keys: Array, priorities: Array) -> None:
+        """Each is used once: nothing to tell."""
+
+    def give_back(self, taken: Taken) -> None:
+        """Credit goes back to the actors."""
+        for rollout in taken.rollouts:
+            self.release(rollout.stamp)
+
+    def _fresh(self, rollout: Rollout, epoch: int, updates: int) -> bool:
+        """What an earlier learner's policy made counts as too old where age is bounded."""
+        if self.max_lag is None:
+            return True
+        policy = rollout.stamp.policy
+        return policy.epoch == epoch and updates - policy.number <= self.max_lag
+
+    def _drop(self, rollout: Rollout) -> None:
+        self._stale += rollout.count
+        self._dropped.append(rollout.stamp)
+        self.release(rollout.stamp)
+
+
+class Picked:
+    """Minibatches from a table. Steps count as trained when they are in it and an update has passed."""
+
+    def __init__(self, table: Replay, arrived: Callable[[], list[tuple[Stamp, int]]]):
+        self.table, self.arrived = table, arrived
+
+    @property
+    def waiting(self) -> int:
+        """Items in the table."""
+        return self.table.waiting
+
+    def take(self, epoch: int, updates: int, hyper: Any) -> Taken | None:
+        """All minibatches of an update at once."""
+        sample = self.table.sample(hyper.minibatch * hyper.gradients)
+        if sample is None:
+            return None
+        arrived = self.arrived()
+        lags = [updates - stamp.policy.number for stamp, _ in arrived]
+        return Taken(
+            list(sample.rollouts),
+            float(np.mean(lags)) if lags else 0.0,
+            [stamp for stamp, _ in arrived],
+            steps=sum(steps for _, steps in arrived),
+            keys=sample.keys,
+            importance=sample.weights,
+        )
+
+    def shed(self) -> int:
+        """None: a table bears any age."""
+        return 0
+
+    def reprioritise(self, keys: Array, priorities: Array) -> None:
+        """The table remembers."""
+        self.table.reprioritise(keys, priorities)
+
+    def give_back(self, taken: Taken) -> None:
+        """Nothing: the table copied what it holds."""
+
+
+def identity(stamp: Stamp) -> list[int]:
+    """What tells a rollout from every other of its experiment."""
+    return [stamp.actor, stamp.epoch, stamp.sequence]

@@ -1,0 +1,122 @@
+"""Which items of a table are picked. Items are numbered as they come; those that are there have numbers in a row."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.random import Generator
+
+from millstream.core.errors import ConfigError
+from millstream.replay.tree import SumTree
+
+
+class Select(Protocol):
+    """One way to pick."""
+
+    def fresh(self, capacity: int) -> Select:
+        """The same way for another table of so many items."""
+
+    def added(self, first: int, count: int) -> None:
+        """Items from this number on came in."""
+
+    def removed(self, first: int, count: int) -> None:
+        """Items from this number on, the oldest, left."""
+
+    def pick(self, size: int, first: int, count: int, rng: Generator) -> tuple[np.ndarray, np.ndarray | None]:
+        """Numbers of items among those that are there, and their importance (None: all alike)."""
+
+    def reprioritise(self, keys: np.ndarray, priorities: np.ndarray) -> None:
+        """Change how likely they are."""
+
+
+class _Unmoved:
+    """What comes, goes or matters more changes nothing."""
+
+    def fresh(self, capacity: int) -> Select:
+        return self  # type: ignore[return-value]
+
+    def added(self, first: int, count: int) -> None:
+        """Nothing to write down."""
+
+    def removed(self, first: int, count: int) -> None:
+        """Nothing to write down."""
+
+    def reprioritise(self, keys: np.ndarray, priorities: np.ndarray) -> None:
+        """Priorities are for those who ask for them."""
+
+
+class Uniform(_Unmoved):
+    """Each is as likely as any other, every time anew."""
+
+    def pick(self, size: int, first: int, count: int, rng: Generator) -> tuple[np.ndarray, np.ndarray | None]:
+        """With replacement."""
+        return rng.integers(first, first + count, size), None
+
+
+class Fifo(_Unmoved):
+    """The oldest, in the order they came."""
+
+    def pick(self, size: int, first: int, count: int, rng: Generator) -> tuple[np.ndarray, np.ndarray | None]:
+        """The oldest of all; once there are no more, the oldest again."""
+        return first + np.arange(size) % count, None
+
+
+class Lifo(_Unmoved):
+    """The newest, the newest of all first."""
+
+    def pick(self, size: int, first: int, count: int, rng: Generator) -> tuple[np.ndarray, np.ndarray | None]:
+        """As many as there are; then from the newest again."""
+        return first + count - 1 - np.arange(size) % count, None
+
+
+class Prioritised:
+    """In proportion to priority ** exponent (Schaul et al. 2016). What is new counts as much as the most that was seen."""
+
+    def __init__(self, exponent: float = 0.6, correction: float = 0.4):
+        if not 0 <= exponent <= 10 or not 0 <= correction <= 1:
+            raise ConfigError(f"exponent is 0 to 10 and correction 0 to 1, got {exponent} and {correction}")
+        self.exponent, self.correction = exponent, correction
+        self.greatest = 1.0
+        """The greatest priority that was given so far."""
+
+    def fresh(self, capacity: int) -> Prioritised:
+        """With a tree of its own."""
+        found = Prioritised(self.exponent, self.correction)
+        found.tree, found.capacity = SumTree(capacity), capacity
+        return found
+
+    def added(self, first: int, count: int) -> None:
+        """They are as likely as the likeliest."""
+        self._fill(first, count, self.greatest**self.exponent)
+
+    def removed(self, first: int, count: int) -> None:
+        """They are never picked again."""
+        self._fill(first, count, 0.0)
+
+    def pick(self, size: int, first: int, count: int, rng: Generator) -> tuple[np.ndarray, np.ndarray | None]:
+        """One from each of `size` equal parts of the sum; importance is at most 1."""
+        whole = self.tree.total
+        if not whole > 0:
+            return Uniform().pick(size, first, count, rng)
+        spots = (np.arange(size) + rng.random(size)) * (whole / size)
+        leaves, weights = self.tree.find(spots)
+        keys = first + (leaves - first) % self.capacity  # the one number in a row of them that stands at that leaf
+        chances = weights * (count / whole)
+        importance = np.maximum(chances, 1e-12) ** -self.correction
+        return keys, (importance / importance.max()).astype(np.float32)
+
+    def reprioritise(self, keys: np.ndarray, priorities: np.ndarray) -> None:
+        """Numbers above or equal to 0."""
+        self.greatest = max(self.greatest, float(priorities.max(initial=0.0)))
+        self.tree.put(keys % self.capacity, priorities**self.exponent)
+
+    def _fill(self, first: int, count: int, value: float) -> None:
+        start = first % self.capacity
+        end = start + count
+        self.tree.fill(start, min(end, self.capacity), value)
+        if end > self.capacity:
+            self.tree.fill(0, end - self.capacity, value)
+
+    tree: SumTree
+    capacity: int

@@ -1,0 +1,50 @@
+"""A sum tree: weights that are changed and searched by their running sum in as many steps as a binary number has digits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class SumTree:
+    """Weights of so many leaves, 0 at first. Node i has the children 2i and 2i + 1; leaves are the last half."""
+
+    def __init__(self, leaves: int):
+        self.width = 1 << max(0, leaves - 1).bit_length()
+        self.nodes = np.zeros(2 * self.width)
+
+    @property
+    def total(self) -> float:
+        """The sum of all weights."""
+        return float(self.nodes[1])
+
+    def put(self, leaves: np.ndarray, weights: np.ndarray) -> None:
+        """Set weights; of a leaf that is named twice the last counts."""
+        nodes, at = self.nodes, leaves + self.width
+        nodes[at] = weights
+        while len(at) and at[0] > 1:
+            at = at >> 1
+            nodes[at] = nodes[2 * at] + nodes[2 * at + 1]
+
+    def fill(self, start: int, end: int, weight: float) -> None:
+        """One weight for all leaves of a stretch."""
+        if start >= end:
+            return
+        nodes = self.nodes
+        low, high = start + self.width, end - 1 + self.width
+        nodes[low : high + 1] = weight
+        while low > 1:
+            low, high = low >> 1, high >> 1
+            children = nodes[2 * low : 2 * high + 2]
+            np.add(children[::2], children[1::2], out=nodes[low : high + 1])
+
+    def find(self, spots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For places on the running sum the leaves that they fall into, and the weights of those."""
+        nodes, at, left = self.nodes, np.ones(len(spots), np.int64), spots.copy()
+        for _ in range(self.width.bit_length() - 1):
+            at *= 2
+            passed = nodes[at]
+            beyond = left >= passed
+            beyond &= nodes[at + 1] > 0  # what rounding leaves over must not fall into an empty half
+            left -= passed * beyond
+            at += beyond
+        return at - self.width, nodes[at]
