@@ -247,8 +247,8 @@ def _intake(
         rollouts = lambda: rollouts_now(config, wiring)  # noqa: E731
         return Ingest(subscription, fresh), Fresh(fresh, rollouts, max_lag_of(config), subscription.release)
     table = replay_table(hyper, config)
-    ingest = Ingest(subscription, table, copied=True)
-    return ingest, Picked(table, ingest.arrived)
+    picked = Picked(table)
+    return Ingest(subscription, table, copied=picked.note), picked
 
 
 def replay_table(hyper: Any, config: Experiment) -> Table:

@@ -33,7 +33,7 @@ class Worlds:
         first = [self.opens.copy()]
         carry = {}
         if self.stack > 1:
-            carry = {"frames/obs": np.array([frames for frames in self.before])}
+            carry = {"frames/obs": np.array(self.before)}
         finals, final_at = [], []
         actions, rewards = np.zeros((steps, slots), np.int64), np.zeros((steps, slots), np.float32)
         terminated, truncated = np.zeros((steps, slots), bool), np.zeros((steps, slots), bool)

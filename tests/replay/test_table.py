@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.agents.features import Features
+from millstream.core import tree
 from millstream.core.errors import ConfigError
 from millstream.core.spec import Box, Discrete, EnvSpec
 from millstream.replay.cut import Sequences, Whole, n_step, transitions
@@ -89,7 +91,9 @@ def test_sequences_cover_every_step_and_go_through_endings():
     for item, begin in enumerate(begins):
         slot = item % 2
         np.testing.assert_array_equal(found.rewards[:, item], rollout.rewards[begin : begin + 3, slot])
-        np.testing.assert_array_equal(found.observations["obs"][:3, item], rollout.observations["obs"][begin : begin + 3, slot])
+        np.testing.assert_array_equal(
+            found.observations["obs"][:3, item], rollout.observations["obs"][begin : begin + 3, slot]
+        )
         np.testing.assert_array_equal(found.first[:3, item], rollout.first[begin : begin + 3, slot])
 
 
@@ -101,7 +105,7 @@ def test_sequences_leave_with_their_first_step():
     (found,) = table.sample(table.waiting).rollouts
     told = {tuple(step["now"][0]) for step in world.told[-7:]}
     assert table.waiting == 3 and {tuple(row) for row in found.observations["obs"][0]} <= told
-    with pytest.raises(ConfigError, match="raise actor.unroll"):
+    with pytest.raises(ConfigError, match=r"raise actor\.unroll"):
         table.insert(world.rollout(1))
 
 
@@ -127,7 +131,9 @@ def test_steps_in_which_nothing_happened_are_never_picked():
     for select in (Uniform(), Prioritised()):
         world = Worlds(0, 2, seed=3, resets=True)
         table = Table(transitions(), select, capacity=64, rng=np.random.default_rng(0))
-        blank = sum(int((~rollout.valid).sum()) for rollout in (world.rollout(4) for _ in range(20)) if table.insert(rollout))
+        blank = sum(
+            int((~rollout.valid).sum()) for rollout in (world.rollout(4) for _ in range(20)) if table.insert(rollout)
+        )
         assert blank > 5
         assert table.sample(5_000).rollouts[0].valid.all()
 
@@ -213,6 +219,37 @@ def test_a_queue_is_a_table():
     world = Worlds(0, 1, 0)
     made = [world.rollout(1) for _ in range(3)]
     assert [whole.insert(each) for each in made] == [True] * 3
-    assert [each.stamp.sequence for each in whole.sample(2).rollouts] == [1, 2] == [
-        each.stamp.sequence for each in itertools.islice(whole.sample(2).rollouts, 2)
-    ]
+    assert (
+        [each.stamp.sequence for each in whole.sample(2).rollouts]
+        == [1, 2]
+        == [each.stamp.sequence for each in itertools.islice(whole.sample(2).rollouts, 2)]
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    image=st.booleans(), stack=st.integers(1, 3), cut=st.sampled_from([n_step(1), n_step(3), Sequences(2)]),
+    prioritised=st.booleans(), turns=st.integers(0, 12), more=st.integers(0, 6), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_a_table_that_was_kept_goes_on_as_the_one_that_was_not(image, stack, cut, prioritised, turns, more, seed):
+    def made():
+        select = Prioritised() if prioritised else Uniform()
+        return Table(cut, select, capacity=25, rng=np.random.default_rng(seed))
+
+    world, one, other = Worlds(0, 2, seed, image, stack), made(), made()
+    for turn in range(turns):
+        one.insert(world.rollout(3))
+        if prioritised and turn % 2:
+            sample = one.sample(5)
+            one.reprioritise(sample.keys, np.random.default_rng(turn).random(5))
+    arrays, skeleton = tree.flatten(one.snapshot())
+    other.restore(tree.unflatten(arrays, json.loads(json.dumps(skeleton))))  # as a checkpoint writes and reads it
+    for _ in range(more):
+        rollout = world.rollout(3)
+        assert one.insert(rollout) == other.insert(rollout)
+        mine, theirs = one.sample(7), other.sample(7)
+        np.testing.assert_array_equal(mine.keys, theirs.keys)
+        for name in ("actions", "rewards", "terminated", "truncated", "first", "valid", "final_at"):
+            np.testing.assert_array_equal(getattr(mine.rollouts[0], name), getattr(theirs.rollouts[0], name))
+        np.testing.assert_array_equal(mine.rollouts[0].observations["obs"], theirs.rollouts[0].observations["obs"])
+    assert (one.inserted, one.sampled, one.waiting) == (other.inserted, other.sampled, other.waiting)

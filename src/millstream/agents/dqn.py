@@ -5,15 +5,14 @@ The value of each action is learnt from single steps that are picked from a larg
     L = importance * huber(R + discount^n * max_a Q_target(s', a) - Q(s, a))
 
 `double` lets the network itself choose the action that the target network judges (van Hasselt et al. 2016), `dueling`
-splits Q into the value of a state and the advantage of each action (Wang et al. 2016), `n_step` looks further ahead, and
-`prioritised` picks what surprised more often (Schaul et al. 2016).
+splits Q into the value of a state and the advantage of each action (Wang et al. 2016), `n_step` looks further ahead,
+and `prioritised` picks what surprised more often (Schaul et al. 2016).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator, default_rng
@@ -109,9 +108,9 @@ class DQN:
 
     def __init__(self, spec: EnvSpec, network: Network, features: Features):
         if not isinstance(spec.action, Discrete):
-            raise ConfigError(f"DQN chooses one of several actions, {spec.id} wants {spec.action}; try --algo sac or ppo")
+            raise ConfigError(f"DQN chooses one of several actions, {spec.id} wants {spec.action}; try --algo ppo")
         if network.recurrent:
-            raise ConfigError("DQN learns from single steps, which a network with memory cannot be read from; use --network auto")
+            raise ConfigError("DQN learns from single steps, a network with memory needs more; try --network auto")
         self.spec, self.network, self.features = spec, network, features
         self.grain: int | None = getattr(network, "grain", None)
         self.actions = spec.action.n
@@ -183,7 +182,9 @@ class DQN:
         """Clip, then Adam, in place; now and then the target network follows."""
         clipped, norm = optimiser.clip(gradients, hyper.max_norm)
         if not np.isfinite(norm):
-            raise Diverged("a gradient is not finite: rewards or observations may be too large; try a smaller learning_rate")
+            raise Diverged(
+                "a gradient is not finite: rewards or observations may be too large; try a smaller learning_rate"
+            )
         optimiser.adam(state.weights, clipped, state.adam, hyper.learning_rate, epsilon=1e-8)
         if state.adam.count % hyper.target_every == 0:
             state.target += hyper.target_rate * (state.weights - state.target)
@@ -197,7 +198,7 @@ class DQN:
         return found
 
     def _read(self, rollout: Rollout, hyper: DQNHyper) -> dict[str, np.ndarray]:
-        """Rows of picked windows [n, B]: the first step, the rewards from there on, what follows the last that counts."""
+        """Rows of picked windows [n, B]: the first step, rewards from there on, what follows the last that counts."""
         now, after = self.features.ends(rollout)
         steps = rollout.valid.sum(axis=0)
         decay = hyper.discount ** np.arange(rollout.steps, dtype=np.float32)[:, None]

@@ -14,7 +14,7 @@ from numpy.random import Generator
 from millstream.core import tree
 from millstream.core.data import Array, Batch, Gradients, Lesson, Policy, Version
 from millstream.core.errors import Diverged
-from millstream.core.ports import Agent, Clock, PolicyStore
+from millstream.core.ports import Agent, Clock, PolicyStore, Snapshots
 from millstream.learner import batches
 from millstream.learner.sources import Source, Taken, identity
 
@@ -118,6 +118,7 @@ class Learner:
             "counters": self.counters,
             "rng": self.rng.bit_generator.state,
             "revision": self.revision,
+            **({"source": self.source.snapshot()} if isinstance(self.source, Snapshots) else {}),
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
@@ -126,6 +127,8 @@ class Learner:
         self.counters = Counters(**snapshot["counters"])
         self.rng.bit_generator.state = snapshot["rng"]
         self.revision = snapshot["revision"]
+        if isinstance(self.source, Snapshots) and "source" in snapshot:
+            self.source.restore(snapshot["source"])
 
     def close(self) -> None:
         """Bring an update that was begun to its end and save; whatever happens, let threads and lock go."""

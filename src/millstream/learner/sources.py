@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from millstream.core.data import Array, Rollout, Stamp
-from millstream.core.ports import Replay
+from millstream.core.data import Array, Rollout, Stamp, Version
+from millstream.core.ports import Replay, Snapshots
 
 
 @dataclass
@@ -107,11 +107,20 @@ class Fresh:
         self.release(rollout.stamp)
 
 
+class Table(Replay, Snapshots, Protocol):
+    """A replay that copies what it is given, and can be kept."""
+
+
 class Picked:
     """Minibatches from a table. Steps count as trained when they are in it and an update has passed."""
 
-    def __init__(self, table: Replay, arrived: Callable[[], list[tuple[Stamp, int]]]):
-        self.table, self.arrived = table, arrived
+    def __init__(self, table: Table):
+        self.table = table
+        self._arrived: list[tuple[Stamp, int]] = []
+
+    def note(self, rollout: Rollout) -> None:
+        """This one is in the table now."""
+        self._arrived.append((rollout.stamp, rollout.count))
 
     @property
     def waiting(self) -> int:
@@ -123,7 +132,7 @@ class Picked:
         sample = self.table.sample(hyper.minibatch * hyper.gradients)
         if sample is None:
             return None
-        arrived = self.arrived()
+        arrived, self._arrived = self._arrived, []
         lags = [updates - stamp.policy.number for stamp, _ in arrived]
         return Taken(
             list(sample.rollouts),
@@ -133,6 +142,19 @@ class Picked:
             keys=sample.keys,
             importance=sample.weights,
         )
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """The table, and what came into it since the last update."""
+        arrived = [[*identity(stamp), stamp.policy.epoch, stamp.policy.number, steps] for stamp, steps in self._arrived]
+        return {"table": self.table.snapshot(), "arrived": arrived}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Continue exactly there."""
+        self.table.restore(snapshot["table"])
+        self._arrived = [
+            (Stamp("", actor, epoch, sequence, Version(*policy), 0.0), steps)
+            for actor, epoch, sequence, *policy, steps in snapshot["arrived"]
+        ]
 
     def shed(self) -> int:
         """None: a table bears any age."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +47,13 @@ class Rollouts:
     def blanks(self, keys: np.ndarray) -> np.ndarray:
         """None."""
         return keys[:0]
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Whole rollouts stay where they came from; whoever sent them sends them again."""
+        return {}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Empty."""
 
     def read(self, keys: np.ndarray) -> list[Rollout]:
         """Those with these numbers."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -29,6 +30,12 @@ class Select(Protocol):
     def reprioritise(self, keys: np.ndarray, priorities: np.ndarray) -> None:
         """Change how likely they are."""
 
+    def snapshot(self) -> Mapping[str, Any]:
+        """What picking depends on."""
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """The same again."""
+
 
 class _Unmoved:
     """What comes, goes or matters more changes nothing."""
@@ -44,6 +51,13 @@ class _Unmoved:
 
     def reprioritise(self, keys: np.ndarray, priorities: np.ndarray) -> None:
         """Priorities are for those who ask for them."""
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Nothing was written down."""
+        return {}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Nothing was written down."""
 
 
 class Uniform(_Unmoved):
@@ -71,7 +85,7 @@ class Lifo(_Unmoved):
 
 
 class Prioritised:
-    """In proportion to priority ** exponent (Schaul et al. 2016). What is new counts as much as the most that was seen."""
+    """In proportion to priority ** exponent (Schaul et al. 2016). What is new counts as the greatest that was seen."""
 
     def __init__(self, exponent: float = 0.6, correction: float = 0.4):
         if not 0 <= exponent <= 10 or not 0 <= correction <= 1:
@@ -110,6 +124,15 @@ class Prioritised:
         """Numbers above or equal to 0."""
         self.greatest = max(self.greatest, float(priorities.max(initial=0.0)))
         self.tree.put(keys % self.capacity, priorities**self.exponent)
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """All weights."""
+        return {"greatest": self.greatest, "weights": self.tree.leaves.copy()}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """The same weights."""
+        self.greatest = snapshot["greatest"]
+        self.tree.leaves = snapshot["weights"]
 
     def _fill(self, first: int, count: int, value: float) -> None:
         start = first % self.capacity

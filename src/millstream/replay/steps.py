@@ -1,7 +1,7 @@
 """Steps at rest: a row for each, a column for everything that is known of it.
 
-Observations stand beside those that followed them. Images, and all observations where frames are stacked, are kept once, in
-rings of frames, and rows say where theirs are:
+Observations stand beside those that followed them. Images, and all observations where frames are stacked, are kept once,
+in rings of frames, and rows say where theirs are:
 
     frames of one rollout   what was stacked before it | T + 1 times all slots | the last ones of episodes that ended
     a row                   at: its frame, after: the one that followed, back: how far it is to the frame before,
@@ -41,7 +41,9 @@ class Kind:
         arrays |= {"actions": rollout.actions, "rewards": rollout.rewards}
         arrays |= {f"extras/{name}": array for name, array in rollout.extras.items()}
         stacks = [array.shape[1] for name, array in rollout.carry.items() if name.startswith(FRAMES)]
-        return cls({name: (array.shape[2:], array.dtype.str) for name, array in arrays.items()}, 1 + max(stacks, default=0))
+        return cls(
+            {name: (array.shape[2:], array.dtype.str) for name, array in arrays.items()}, 1 + max(stacks, default=0)
+        )
 
     @property
     def framed(self) -> list[str]:
@@ -77,7 +79,7 @@ class _Block:
 
 
 class Steps:
-    """Items of `cut.steps` steps among at most `capacity` steps. Memory is taken when the first rollout shows its kind."""
+    """Items of `cut.steps` steps among at most `capacity` steps. The first rollout shows what memory they need."""
 
     def __init__(self, cut: Windows | Sequences, capacity: int):
         self.cut, self.capacity = cut, capacity
@@ -90,7 +92,9 @@ class Steps:
         self._pairs: list[str] = []
         self._framed: list[str] = []
         self._blocks: deque[_Block] = deque()
-        self._newest: dict[int, tuple[Stamp, np.ndarray]] = {}  # actor -> the stamp and the last rows of its last rollout
+        self._newest: dict[
+            int, tuple[Stamp, np.ndarray]
+        ] = {}  # actor -> the stamp and the last rows of its last rollout
         self._spotless = True
         self._pieces = _Pieces(cut.steps, capacity) if isinstance(cut, Sequences) else None
 
@@ -111,7 +115,7 @@ class Steps:
     def write(self, rollout: Rollout) -> int:
         """Copy it in; the oldest steps make room."""
         if self._kind is None:
-            self._kind = self._open(rollout)
+            self._open(rollout)
         steps = rollout.steps * rollout.slots
         if steps > self.capacity:
             raise ConfigError(f"a rollout of {steps} steps does not fit into a table of {self.capacity}")
@@ -173,16 +177,72 @@ class Steps:
             )
         ]
 
+    def snapshot(self) -> Mapping[str, Any]:
+        """What is there, and no more: rows and frames from the oldest on."""
+        if self._kind is None:
+            return {}
+        rows, frames = self._rows_there(), self._frames_there()
+        columns = {
+            name: column[(frames if name.startswith(FRAMES) else rows) % len(column)]
+            for name, column in self.columns.items()
+        }
+        return {
+            "columns": columns,
+            "kind": {name: [list(shape), letters] for name, (shape, letters) in self._kind.columns.items()},
+            "stack": self._kind.stack,
+            "row": self.row,
+            "rows": self.rows,
+            "frame": self.frame,
+            "ring": self._ring,
+            "spotless": self._spotless,
+            "blocks": [[block.row, block.rows, block.frame, block.frames] for block in self._blocks],
+            "newest": [[actor, stamp.epoch, stamp.sequence, last] for actor, (stamp, last) in self._newest.items()],
+            "pieces": self._pieces.snapshot() if self._pieces else None,
+        }
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """The same rows at the same places."""
+        if not snapshot:
+            return
+        kind = Kind(
+            {name: (tuple(shape), letters) for name, (shape, letters) in snapshot["kind"].items()}, snapshot["stack"]
+        )
+        self._take_memory(kind, snapshot["ring"])
+        self.row, self.rows, self.frame = snapshot["row"], snapshot["rows"], snapshot["frame"]
+        self._spotless = snapshot["spotless"]
+        self._blocks = deque(_Block(*block) for block in snapshot["blocks"])
+        self._newest = {
+            actor: (Stamp("", actor, epoch, sequence, Version(-1, -1), 0.0), last)
+            for actor, epoch, sequence, last in snapshot["newest"]
+        }
+        rows, frames = self._rows_there(), self._frames_there()
+        for name, column in self.columns.items():
+            column[(frames if name.startswith(FRAMES) else rows) % len(column)] = snapshot["columns"][name]
+        if self._pieces:
+            self._pieces.restore(snapshot["pieces"])
+
+    def _rows_there(self) -> np.ndarray:
+        return self.row + np.arange(self.rows)
+
+    def _frames_there(self) -> np.ndarray:
+        return np.arange(self._blocks[0].frame if self._blocks else self.frame, self.frame)
+
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def _open(self, rollout: Rollout) -> Kind:
-        """Take memory for rollouts of this kind."""
+    def _open(self, rollout: Rollout) -> None:
+        """The first rollout shows what others will be like."""
         remembered = [name for name in rollout.carry if not name.startswith(FRAMES)]
         if remembered:
             raise ConfigError(
-                f"steps cannot be taken out of what a recurrent policy remembers ({', '.join(remembered)}); keep whole rollouts"
+                f"single steps do without what a recurrent policy remembers ({', '.join(remembered)}); keep whole rollouts"
             )
         kind = Kind.of(rollout)
+        blocks = -(-self.capacity // (rollout.steps * rollout.slots)) + 1
+        self._take_memory(kind, blocks * (rollout.steps + kind.stack) * rollout.slots + self.capacity // 16)
+
+    def _take_memory(self, kind: Kind, ring: int) -> None:
+        """For rollouts of this kind, and so many frames."""
+        self._kind, self._ring = kind, ring
         self._framed = kind.framed
         self._pairs = [name for name in kind.observed if name not in self._framed]
         wanted = {name: each for name, each in kind.columns.items() if not name.startswith("observations/")}
@@ -196,11 +256,9 @@ class Steps:
         if self._framed:
             wanted |= {"at": ((), "<i8"), "after": ((), "<i8"), "back": ((), "<i4"), "age": ((), "|u1")}
         columns = {name: ((self.capacity, *shape), letters) for name, (shape, letters) in wanted.items()}
-        blocks = -(-self.capacity // (rollout.steps * rollout.slots)) + 1
-        frames = blocks * (rollout.steps + kind.stack) * rollout.slots + self.capacity // 16
         for name in self._framed:
             shape, letters = kind.columns[f"observations/{name}"]
-            columns[f"{FRAMES}{name}"] = ((frames, *shape), letters)
+            columns[f"{FRAMES}{name}"] = ((ring, *shape), letters)
         self.columns = {name: np.zeros(shape, letters) for name, (shape, letters) in columns.items()}
         expected = [(name, shape, np.dtype(letters)) for name, (shape, letters) in kind.columns.items()]
         self._seen = [(name[13:], *about) for name, *about in expected if name.startswith("observations/")]
@@ -208,7 +266,6 @@ class Steps:
         (self._action,) = (each for each in expected if each[0] == "actions")
         self._facts = [self.columns[name] for name in ("actions", "rewards", *_FACTS)]
         self._sides = [(name, self.columns[f"now/{name}"], self.columns[f"next/{name}"]) for name in self._pairs]
-        return kind
 
     def _fits(self, rollout: Rollout) -> bool:
         """Whether it is of the kind that this table holds; told before anything is written."""
@@ -223,13 +280,12 @@ class Steps:
         actions, (_, shape, dtype) = rollout.actions, self._action
         if actions.dtype != dtype or actions.shape[2:] != shape or rollout.rewards.dtype != np.float32:
             return False
-        return not rollout.carry and self._kind.stack == 1 or Kind.of(rollout).stack == self._kind.stack
+        return (not rollout.carry and self._kind.stack == 1) or Kind.of(rollout).stack == self._kind.stack
 
     def _make_room(self, steps: int, rollout: Rollout) -> None:
         self._let_go(self.row + max(0, self.rows + steps - self.capacity))
         if self._framed:
-            ring = len(self.columns[f"{FRAMES}{self._framed[0]}"])
-            needed = self._frames_of(rollout)
+            ring, needed = self._ring, self._frames_of(rollout)
             if needed > ring:
                 raise ConfigError(f"{needed} frames of one rollout do not fit into a table of {self.capacity} steps")
             while self._blocks and self.frame + needed - self._blocks[0].frame > ring:
@@ -381,7 +437,9 @@ class _Pieces:
 
     def write(self, row: int, rollout: Rollout) -> int:
         if rollout.steps < self.steps:
-            raise ConfigError(f"a rollout of {rollout.steps} steps holds no sequence of {self.steps}; raise actor.unroll")
+            raise ConfigError(
+                f"a rollout of {rollout.steps} steps holds no sequence of {self.steps}; raise actor.unroll"
+            )
         begins = np.minimum(np.arange(0, rollout.steps, self.steps), rollout.steps - self.steps)
         starts = row + (begins[:, None] * rollout.slots + np.arange(rollout.slots)).reshape(-1)
         places = (self.first + self.count + np.arange(len(starts))) % len(self._starts)
@@ -394,6 +452,15 @@ class _Pieces:
         while self.count and self._starts[self.first % len(self._starts)] < row:
             self.first += 1
             self.count -= 1
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Where those that are there begin."""
+        return {"first": self.first, "starts": self.rows(self.first + np.arange(self.count))}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """The same again."""
+        self.first, self.count = snapshot["first"], len(snapshot["starts"])
+        self._starts[(self.first + np.arange(self.count)) % len(self._starts)] = snapshot["starts"]
 
     def rows(self, keys: np.ndarray) -> np.ndarray:
         starts: np.ndarray = self._starts[keys % len(self._starts)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ class Used:
 
 
 Evict = Oldest | Used
+OLDEST, FREE = Oldest(), Free()
 REDRAWS = 100
 """After so many draws a table that holds hardly a real step gives what it has; such steps are not `valid`."""
 
@@ -39,8 +41,8 @@ class Table:
         self,
         cut: Cut,
         select: Select | None = None,
-        evict: Evict = Oldest(),
-        limit: Limit = Free(),
+        evict: Evict = OLDEST,
+        limit: Limit = FREE,
         capacity: int = 1_000_000,
         rng: Generator | None = None,
     ):
@@ -108,6 +110,22 @@ class Table:
             keys, priorities = keys[there], priorities[there]
         self.select.reprioritise(keys, priorities)
 
+    def snapshot(self) -> Mapping[str, Any]:
+        """All that the next sample depends on."""
+        return {
+            "inserted": self.inserted,
+            "sampled": self.sampled,
+            "rng": self.rng.bit_generator.state,
+            "select": self.select.snapshot(),
+            "store": self.store.snapshot(),
+        }
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Continue exactly there."""
+        self.inserted, self.sampled = snapshot["inserted"], snapshot["sampled"]
+        self.rng.bit_generator.state = snapshot["rng"]
+        self.select.restore(snapshot["select"])
+        self.store.restore(snapshot["store"])
 
     def _avoid_blanks(self, keys: np.ndarray) -> None:
         """Draw again where nothing happened."""

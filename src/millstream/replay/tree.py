@@ -1,4 +1,4 @@
-"""A sum tree: weights that are changed and searched by their running sum in as many steps as a binary number has digits."""
+"""A sum tree: weights are changed, and found by their running sum, in as many steps as their number has bits."""
 
 from __future__ import annotations
 
@@ -16,6 +16,20 @@ class SumTree:
     def total(self) -> float:
         """The sum of all weights."""
         return float(self.nodes[1])
+
+    @property
+    def leaves(self) -> np.ndarray:
+        """All weights."""
+        return self.nodes[self.width :]
+
+    @leaves.setter
+    def leaves(self, weights: np.ndarray) -> None:
+        self.nodes[self.width :] = weights
+        width = self.width
+        while width > 1:
+            below = self.nodes[width : 2 * width]
+            width //= 2
+            np.add(below[::2], below[1::2], out=self.nodes[width : 2 * width])
 
     def put(self, leaves: np.ndarray, weights: np.ndarray) -> None:
         """Set weights; of a leaf that is named twice the last counts."""
