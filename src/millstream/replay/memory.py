@@ -45,17 +45,17 @@ class Memory:
         """The columns of one part: the same memory."""
         return {name: column[index] for name, column in self.columns.items()}
 
-    def grow(self, parts: int) -> None:
-        """Room for more parts; those that are there keep what they hold."""
+    def resize(self, parts: int) -> None:
+        """More parts or fewer; those that stay keep what they hold."""
         before, self.parts = self.columns, parts
         if self.kind is not None:
             self.columns = {name: self._column(name, *about) for name, about in self._wanted(self.kind).items()}
             for name, column in before.items():
-                self.columns[name][: len(column)] = column
+                self.columns[name][: len(column)] = column[:parts]
 
-    def read(self, rows: np.ndarray, part: np.ndarray | int = 0) -> Rollout:
+    def read(self, rows: np.ndarray, part: np.ndarray | int = 0, steps: int | None = None) -> Rollout:
         """Windows that begin at these rows of these parts, side by side as the slots of one rollout."""
-        window, valid = self._window(rows, part)
+        window, valid = self._window(rows, part, self.cut.steps if steps is None else steps)
         facts = {name: self._take(name, window, part) for name in FACTS[:3]}
         ended = (facts["terminated"] | facts["truncated"]) & valid
         observations, finals, carry = self._observed(window, ended, part)
@@ -102,9 +102,9 @@ class Memory:
         found: np.ndarray = flat.take(rows if self.parts == 1 else rows + part * column.shape[1], axis=0)
         return found
 
-    def _window(self, rows: np.ndarray, part: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:
+    def _window(self, rows: np.ndarray, part: np.ndarray | int, length: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows [L, B] of each step, and whether they count. One that was cut short repeats its last."""
-        take, length = self._take, self.cut.steps
+        take = self._take
         if length == 1:
             return rows[None], take("valid", rows, part)[None]
         window, valid = np.empty((length, len(rows)), np.int64), np.empty((length, len(rows)), bool)

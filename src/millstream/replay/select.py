@@ -18,11 +18,14 @@ class Select(Protocol):
     def fresh(self, capacity: int) -> Select:
         """The same way for another table of so many items."""
 
-    def added(self, first: int, count: int) -> None:
-        """Items from this number on came in."""
+    def resize(self, capacity: int) -> None:
+        """There is room for more items, or for fewer."""
 
-    def removed(self, first: int, count: int) -> None:
-        """Items from this number on, the oldest, left."""
+    def added(self, base: int, capacity: int, first: int, count: int) -> None:
+        """Items from this number on came into the stretch of `capacity` places that begins at `base`."""
+
+    def removed(self, base: int, capacity: int, first: int, count: int) -> None:
+        """Items from this number on, the oldest there, left."""
 
     def pick(self, size: int, first: int, count: int, rng: Generator) -> tuple[np.ndarray, np.ndarray | None]:
         """Numbers of items among those that are there, and their importance (None: all alike)."""
@@ -43,10 +46,13 @@ class _Unmoved:
     def fresh(self, capacity: int) -> Select:
         return self  # type: ignore[return-value]
 
-    def added(self, first: int, count: int) -> None:
+    def resize(self, capacity: int) -> None:
         """Nothing to write down."""
 
-    def removed(self, first: int, count: int) -> None:
+    def added(self, base: int, capacity: int, first: int, count: int) -> None:
+        """Nothing to write down."""
+
+    def removed(self, base: int, capacity: int, first: int, count: int) -> None:
         """Nothing to write down."""
 
     def reprioritise(self, keys: np.ndarray, priorities: np.ndarray) -> None:
@@ -100,25 +106,35 @@ class Prioritised:
         found.tree, found.capacity = SumTree(capacity), capacity
         return found
 
-    def added(self, first: int, count: int) -> None:
-        """They are as likely as the likeliest."""
-        self._fill(first, count, self.greatest**self.exponent)
+    def resize(self, capacity: int) -> None:
+        """Weights stay where they are."""
+        leaves, self.tree, self.capacity = self.tree.leaves, SumTree(capacity), capacity
+        kept = min(capacity, len(leaves))
+        weights = np.zeros(self.tree.width)
+        weights[:kept] = leaves[:kept]
+        self.tree.leaves = weights
 
-    def removed(self, first: int, count: int) -> None:
+    def added(self, base: int, capacity: int, first: int, count: int) -> None:
+        """They are as likely as the likeliest."""
+        self._fill(base, capacity, first, count, self.greatest**self.exponent)
+
+    def removed(self, base: int, capacity: int, first: int, count: int) -> None:
         """They are never picked again."""
-        self._fill(first, count, 0.0)
+        self._fill(base, capacity, first, count, 0.0)
 
     def pick(self, size: int, first: int, count: int, rng: Generator) -> tuple[np.ndarray, np.ndarray | None]:
-        """One from each of `size` equal parts of the sum; importance is at most 1."""
-        whole = self.tree.total
-        if not whole > 0:
+        """One from each of `size` equal parts of the sum."""
+        if not self.tree.total > 0:
             return Uniform().pick(size, first, count, rng)
-        spots = (np.arange(size) + rng.random(size)) * (whole / size)
-        leaves, weights = self.tree.find(spots)
-        keys = first + (leaves - first) % self.capacity  # the one number in a row of them that stands at that leaf
-        chances = weights * (count / whole)
-        importance = np.maximum(chances, 1e-12) ** -self.correction
-        return keys, (importance / importance.max()).astype(np.float32)
+        leaves, importance = self.pick_leaves(size, count, rng)
+        return first + (leaves - first) % self.capacity, importance  # the one number of those that stands at that leaf
+
+    def pick_leaves(self, size: int, count: int, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
+        """The same by places in the tree; importance is at most 1."""
+        whole = self.tree.total
+        leaves, weights = self.tree.find((np.arange(size) + rng.random(size)) * (whole / size))
+        importance = np.maximum(weights * (count / whole), 1e-12) ** -self.correction
+        return leaves, (importance / importance.max()).astype(np.float32)
 
     def reprioritise(self, keys: np.ndarray, priorities: np.ndarray) -> None:
         """Numbers above or equal to 0."""
@@ -134,12 +150,12 @@ class Prioritised:
         self.greatest = snapshot["greatest"]
         self.tree.leaves = snapshot["weights"]
 
-    def _fill(self, first: int, count: int, value: float) -> None:
-        start = first % self.capacity
+    def _fill(self, base: int, capacity: int, first: int, count: int, value: float) -> None:
+        start = first % capacity
         end = start + count
-        self.tree.fill(start, min(end, self.capacity), value)
-        if end > self.capacity:
-            self.tree.fill(0, end - self.capacity, value)
+        self.tree.fill(base + start, base + min(end, capacity), value)
+        if end > capacity:
+            self.tree.fill(base, base + end - capacity, value)
 
     tree: SumTree
     capacity: int

@@ -71,6 +71,15 @@ class Steps:
             return keys[:0]
         return np.flatnonzero(~self._columns()["valid"].take(keys % self.capacity))
 
+    def room(self, steps: int) -> int:
+        """How many rollouts of so many steps of one slot, without endings, fit in before anything must leave."""
+        rows = (self.capacity - self.rows) // steps
+        if not self.memory.framed:
+            return rows
+        assert self.memory.kind is not None
+        held = self.frame - self._blocks[0].frame if self._blocks else 0
+        return min(rows, (self.memory.ring - held) // (steps + 1 + self.memory.kind.stack))
+
     def rows_at(self, keys: np.ndarray) -> np.ndarray:
         """The places in memory where items begin."""
         found: np.ndarray = (self._pieces.rows(keys) if self._pieces else keys) % self.capacity

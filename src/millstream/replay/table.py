@@ -74,8 +74,8 @@ class Table:
         added = store.write(rollout)
         gone = store.first - first
         if gone:
-            self.select.removed(first, gone)
-        self.select.added(first + count, added)
+            self.select.removed(0, self.capacity, first, gone)
+        self.select.added(0, self.capacity, first + count, added)
         blank = store.blank(rollout)
         if len(blank):  # nothing happened in these steps
             self.select.reprioritise(first + count + blank, np.zeros(len(blank)))
@@ -99,12 +99,7 @@ class Table:
 
     def reprioritise(self, keys: Array, priorities: Array) -> None:
         """Change how likely items are to be picked; those that left in the meantime are passed over."""
-        keys, priorities = np.asarray(keys), np.asarray(priorities, np.float64)
-        if keys.shape != priorities.shape:
-            raise ConfigError(f"{len(keys)} keys need as many priorities, got {priorities.shape}")
-        wrong = ~(np.isfinite(priorities) & (priorities >= 0))
-        if wrong.any():
-            raise ConfigError(f"a priority is a number from 0 on, got {priorities[wrong][0]} for item {keys[wrong][0]}")
+        keys, priorities = priorities_of(keys, priorities)
         there = (keys >= self.store.first) & (keys < self.store.first + self.store.count)
         if not there.all():
             keys, priorities = keys[there], priorities[there]
@@ -134,6 +129,17 @@ class Table:
             if not len(wrong):
                 return
             keys[wrong], _ = self.select.pick(len(wrong), self.store.first, self.store.count, self.rng)
+
+
+def priorities_of(keys: Array, priorities: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Keys and the priorities for them, if all of these are usable."""
+    keys, priorities = np.asarray(keys), np.asarray(priorities, np.float64)
+    if keys.shape != priorities.shape:
+        raise ConfigError(f"{len(keys)} keys need as many priorities, got {priorities.shape}")
+    wrong = ~(np.isfinite(priorities) & (priorities >= 0))
+    if wrong.any():
+        raise ConfigError(f"a priority is a number from 0 on, got {priorities[wrong][0]} for item {keys[wrong][0]}")
+    return keys, priorities
 
 
 def queue(capacity: int) -> Table:
