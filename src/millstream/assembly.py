@@ -194,10 +194,16 @@ def _build_actor(index: int, config: Experiment, wiring: Wiring) -> list[Role]:
         seed=int(seeds.generate_state(1)[0]),
         unroll=config.actor.unroll,
         clock=wiring.clock,
-        stride=config.actor.unroll if wiring.timed else 32,
+        # a table takes rollouts while the learner works: none may be half done when a checkpoint is taken
+        stride=config.actor.unroll if wiring.timed or learns_from_a_table(config) else 32,
         budget=0.05 if wiring.timed else None,
     )
     return [actor]
+
+
+def learns_from_a_table(config: Experiment) -> bool:
+    """Whether steps are picked again and again, rather than each rollout learnt from once."""
+    return getattr(agents.find(config.algo), "replayed", False)
 
 
 def _build_learner(index: int, config: Experiment, wiring: Wiring) -> list[Role]:
@@ -214,7 +220,7 @@ def _learner(config: Experiment, wiring: Wiring, lock: RunLock) -> list[Role]:
     agent = make_agent(config, spec)
     hyper = hyper_of(config)
     subscription = wiring.bus.subscribe(EXPERIENCES, "learner")
-    ingest, source = _intake(agent, hyper, config, wiring, subscription)
+    ingest, source = _intake(hyper, config, wiring, subscription)
     saver = _saver(config, wiring, spec)
     learner = Learner(
         agent=agent,
@@ -239,16 +245,20 @@ def _learner(config: Experiment, wiring: Wiring, lock: RunLock) -> list[Role]:
 
 
 def _intake(
-    agent: Agent[Any], hyper: Any, config: Experiment, wiring: Wiring, subscription: Subscription[Rollout]
+    hyper: Any, config: Experiment, wiring: Wiring, subscription: Subscription[Rollout]
 ) -> tuple[Ingest, Source]:
     """From the bus to what updates learn from: a queue of fresh rollouts, or a table that is picked from."""
-    if not getattr(agent, "replayed", False):
+    if not learns_from_a_table(config):
         fresh = queue(MOST_ACTORS * window_of(config, wiring.timed))
         rollouts = lambda: rollouts_now(config, wiring)  # noqa: E731
         return Ingest(subscription, fresh), Fresh(fresh, rollouts, max_lag_of(config), subscription.release)
     table = replay_table(hyper, config)
     picked = Picked(table)
-    return Ingest(subscription, table, copied=picked.note), picked
+    ingest = Ingest(subscription, table, copied=picked.note)
+    if not wiring.timed:  # elsewhere the bus delivers again what was not released
+        others = wiring.companions
+        wiring.companions = lambda: {**others(), "ingest": ingest}
+    return ingest, picked
 
 
 def replay_table(hyper: Any, config: Experiment) -> Table:

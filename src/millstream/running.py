@@ -180,6 +180,7 @@ class Root:
                     self.clock,
                     stopping=lambda: self._ended() or learner.finished,
                     may_step=lambda role: role in always or not self.intent.desired.paused,
+                    rotate=False,
                 )
             except Exception:
                 with suppress(Exception):  # the first error is the one to tell

@@ -25,6 +25,18 @@ SMALL = {
 }
 
 
+TABLE = {
+    "actor.envs": 4,
+    "actor.unroll": 8,
+    "total_steps": 6_400,
+    "checkpoint.steps": 1_600,
+    "learning_starts": 500,
+    "capacity": 2_000,
+    "epsilon": 0.2,
+    "epsilon_end": 0.2,
+}
+
+
 def run(folder: Path, **settings: object) -> training.Run:
     return training.start(assembly.experiment(None, {"folder": str(folder), **SMALL, **settings}))
 
@@ -42,8 +54,18 @@ def weights(folder: Path) -> str:
         {"algo": "impala"},
         {"env.vector": "sync", "actor.envs": 8, "total_steps": 8_192, "checkpoint.steps": 2_048},
         {"normalise_observations": True, "normalise_rewards": True},
+        {"algo": "dqn", **TABLE},
+        {"algo": "dqn", "actor.count": 2, "prioritised": True, "n_step": 3, **TABLE},
     ],
-    ids=["ppo", "two actors", "impala", "an environment that cannot be kept", "normalised"],
+    ids=[
+        "ppo",
+        "two actors",
+        "impala",
+        "an environment that cannot be kept",
+        "normalised",
+        "dqn",
+        "dqn, prioritised",
+    ],
 )
 def test_a_run_killed_and_resumed_equals_the_run_that_was_not(tmp_path: Path, settings: dict[str, object]) -> None:
     whole = run(tmp_path / "whole", **settings)

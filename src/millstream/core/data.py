@@ -45,6 +45,11 @@ class Stamp:
     policy: Version
     made_at: float
 
+    @property
+    def identity(self) -> tuple[int, int, int]:
+        """What tells it from every other of its experiment."""
+        return self.actor, self.epoch, self.sequence
+
 
 @dataclass(frozen=True, slots=True)
 class Rollout:

@@ -35,10 +35,12 @@ def run(
     may_step: Callable[[Role], bool] = lambda role: True,
     usage: Usage | None = None,
     rests: tuple[float, float] = RESTS,
+    rotate: bool = True,
 ) -> None:
     """Step the roles until `stopping`, which is asked before every step. What a role raises goes to the caller.
 
-    `may_step` says who takes part just now: pausing is answering False for those that should wait.
+    `may_step` says who takes part just now: pausing is answering False for those that should wait. Without `rotate`
+    the order is always the same, so that a run which resumes goes on with the one who would have been next.
     """
     usage = usage if usage is not None else Usage()
     usage.busy[:] = [0.0] * len(roles)
@@ -51,7 +53,7 @@ def run(
                 return
             if may_step(roles[index]):
                 did += _timed(roles[index], index, clock, usage)
-        turn += 1  # rotate, or the first actor takes every freed place on a full bus
+        turn += rotate  # or the first actor takes every freed place on a full bus
         quiet = 0 if did else quiet + 1
         if quiet > _SPINS:
             _rest(quiet - _SPINS, clock, usage, rests)

@@ -16,7 +16,7 @@ from millstream.core.data import Array, Batch, Gradients, Lesson, Policy, Versio
 from millstream.core.errors import Diverged
 from millstream.core.ports import Agent, Clock, PolicyStore, Snapshots
 from millstream.learner import batches
-from millstream.learner.sources import Source, Taken, identity
+from millstream.learner.sources import Source, Taken
 
 STAGES = ("wait", "prepare", "gradients", "apply", "publish", "checkpoint")
 
@@ -261,8 +261,8 @@ class Learner:
         entry: dict[str, Any] = {
             "update": self.counters.updates,
             "epoch": self.epoch,
-            "used": [identity(stamp) for stamp in update.taken.used],
-            "dropped": [identity(stamp) for stamp in update.taken.dropped],
+            "used": [list(stamp.identity) for stamp in update.taken.used],
+            "dropped": [list(stamp.identity) for stamp in update.taken.dropped],
             "revision": self.revision,
             "steps": self.counters.trained,
         }

@@ -74,7 +74,7 @@ class Fresh:
                 useful = rollout.count and self._fresh(rollout, epoch, updates)
                 self._gathered.append(rollout) if useful else self._drop(rollout)
         # in the order of their actors: which of them was quicker must not matter
-        rollouts = sorted(self._gathered, key=lambda rollout: identity(rollout.stamp))
+        rollouts = sorted(self._gathered, key=lambda rollout: rollout.stamp.identity)
         lag = float(np.mean([updates - rollout.stamp.policy.number for rollout in rollouts]))
         stamps, steps = [rollout.stamp for rollout in rollouts], sum(rollout.count for rollout in rollouts)
         taken = Taken(rollouts, lag, stamps, self._dropped, steps)
@@ -145,7 +145,7 @@ class Picked:
 
     def snapshot(self) -> Mapping[str, Any]:
         """The table, and what came into it since the last update."""
-        arrived = [[*identity(stamp), stamp.policy.epoch, stamp.policy.number, steps] for stamp, steps in self._arrived]
+        arrived = [[*stamp.identity, stamp.policy.epoch, stamp.policy.number, steps] for stamp, steps in self._arrived]
         return {"table": self.table.snapshot(), "arrived": arrived}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
@@ -166,8 +166,3 @@ class Picked:
 
     def give_back(self, taken: Taken) -> None:
         """Nothing: the table copied what it holds."""
-
-
-def identity(stamp: Stamp) -> list[int]:
-    """What tells a rollout from every other of its experiment."""
-    return [stamp.actor, stamp.epoch, stamp.sequence]

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from millstream.core.data import Delivery, Rollout
+import numpy as np
+
+from millstream.core.codec import decode, encode
+from millstream.core.data import Rollout, Stamp
 from millstream.core.ports import Replay, Subscription
+
+_ALL = 1 << 30
 
 
 class Ingest:
@@ -20,17 +26,40 @@ class Ingest:
         copied: Callable[[Rollout], None] | None = None,
     ):
         self.subscription, self.replay, self.limit, self.copied = subscription, replay, limit, copied
-        self._waiting: deque[Delivery[Rollout]] = deque()
+        self._waiting: deque[Rollout] = deque()
+        self._own: set[tuple[int, int, int]] = set()
 
     def step(self) -> int:
         """Move what has arrived. Where the replay copies it, that is told, and its memory goes back to the actor."""
         if not self._waiting:
-            self._waiting.extend(self.subscription.poll(self.limit))
+            self._waiting.extend(delivery.message for delivery in self.subscription.poll(self.limit))
         moved = 0
-        while self._waiting and self.replay.insert(self._waiting[0].message):
-            rollout = self._waiting.popleft().message
+        while self._waiting and self.replay.insert(self._waiting[0]):
+            rollout = self._waiting.popleft()
             if self.copied is not None:
                 self.copied(rollout)
-                self.subscription.release(rollout.stamp)
+                self._release(rollout.stamp)
             moved += 1
         return moved
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """What is on its way into the replay. Its memory goes back to the actors here as in a run that resumes."""
+        self._waiting += [delivery.message for delivery in self.subscription.poll(_ALL)]
+        messages = [encode(rollout) for rollout in self._waiting]
+        for rollout in self._waiting:
+            self._release(rollout.stamp)
+        self._waiting = deque(decode(message) for message in messages)
+        self._own = {rollout.stamp.identity for rollout in self._waiting}
+        return {"waiting": [np.frombuffer(message, np.uint8) for message in messages]}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """The same on its way."""
+        self._waiting = deque(decode(message.tobytes()) for message in snapshot["waiting"])
+        self._own = {rollout.stamp.identity for rollout in self._waiting}
+
+    def _release(self, stamp: Stamp) -> None:
+        """Once: a rollout in memory of our own was released when it was copied there."""
+        if stamp.identity in self._own:
+            self._own.discard(stamp.identity)
+        else:
+            self.subscription.release(stamp)

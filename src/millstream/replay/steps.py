@@ -278,8 +278,9 @@ class Steps:
         after[-slots:] = -1
         _put(following, row % self.capacity, after)
         before, last = self._newest.get(stamp.actor, (None, numbers[:0]))
-        if before and (before.epoch, before.sequence + 1) == (stamp.epoch, stamp.sequence) and len(last) == slots:
-            kept = last >= self.row
+        if before and before.sequence + 1 == stamp.sequence and before.epoch <= stamp.epoch and len(last) == slots:
+            # an actor that was started anew begins with a fresh episode, one that was resumed goes on
+            kept = (last >= self.row) & ~rollout.first[0]
             following[last[kept] % self.capacity] = numbers[:slots][kept] % self.capacity
         self._newest[stamp.actor] = (stamp, numbers[-slots:])
 
