@@ -19,6 +19,8 @@ _AGENTS = {
     "ppo": "millstream.agents.ppo:PPO",
     "impala": "millstream.agents.impala:Impala",
     "dqn": "millstream.agents.dqn:DQN",
+    "sac": "millstream.agents.sac:SAC",
+    "td3": "millstream.agents.td3:TD3",
 }
 _OF_CLASS = ("Hyper", "window", "init", "policy", "carry", "act", "prepare", "gradients", "apply")
 _ATTRIBUTES = (*_OF_CLASS, "max_lag", "sequences")  # the last two may be decided when it is built
@@ -43,7 +45,8 @@ def find(name: str) -> Any:
 def make(name: str, spec: EnvSpec, network: Mapping[str, Any] | None = None) -> Agent[Any]:
     """An agent for a spec; `network` holds the settings of its network."""
     kind = find(name)
-    built = build(spec, for_space(spec.action), **(network or {}))
+    settings = dict(network or {})
+    built = kind.build(spec, **settings) if hasattr(kind, "build") else build(spec, for_space(spec.action), **settings)
     given = (spec, built, Features(spec, images=built.images))
     try:
         inspect.signature(kind).bind(*given)

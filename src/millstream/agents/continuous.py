@@ -1,0 +1,133 @@
+"""What SAC and TD3 share: a policy for actions between bounds, two critics, and targets that follow them slowly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator, default_rng
+
+from millstream.agents import optimiser
+from millstream.agents.features import Features
+from millstream.agents.networks.twins import Twins
+from millstream.agents.replayed import Replayed, ReplayedHyper, group
+from millstream.core.data import Array, Batch, Carry, Decision, Params, Rollout
+from millstream.core.errors import Diverged
+from millstream.core.settings import setting
+from millstream.core.spec import EnvSpec
+
+
+@dataclass(frozen=True)
+class ContinuousHyper(ReplayedHyper):
+    """Hyper-parameters of both."""
+
+    learning_rate: float = setting(3e-4, above=0, high=1, applies="learner")
+    """Step size of Adam."""
+    minibatch: int = setting(256, low=1, applies="learner")
+    """Steps in one gradient."""
+    gradients: int = setting(8, low=1, high=10_000, applies="learner")
+    """Gradients between two policies, each of a minibatch of its own."""
+    samples_per_step: float = setting(256.0, above=0)
+    """How often each step is learnt from, on average: a gradient for each step where this equals the minibatch."""
+    capacity: int = setting(1_000_000, low=1)
+    """Steps that the table holds."""
+    target_rate: float = setting(0.005, above=0, high=1, applies="learner")
+    """How far targets move towards what they follow after each gradient."""
+
+
+@dataclass
+class Learnt:
+    """All that learning changes."""
+
+    player: Array
+    judge: Array
+    target_player: Array
+    target_judge: Array
+    player_adam: optimiser.Adam
+    judge_adam: optimiser.Adam
+    seed: int
+    draws: int = 0
+    """How often noise was drawn: the next is of this number."""
+
+
+class Continuous(Replayed):
+    """Acting, noise and the optimisers' steps; no algorithm is in here."""
+
+    network: Twins
+    outputs = 1
+
+    def __init__(self, spec: EnvSpec, network: Twins, features: Features):
+        super().__init__(spec, network, features)
+
+    @classmethod
+    def build(cls, spec: EnvSpec, kind: str = "auto", shared: bool = False, memory: int = 0, **network: Any) -> Twins:
+        """The networks of such an agent."""
+        return Twins(spec, cls.outputs, **network)
+
+    def init(self, seed: int) -> Learnt:
+        """Fresh weights; targets start equal."""
+        player, judge = self.network.parts(self.network.init(default_rng([seed, 0])))
+        fresh = optimiser.Adam.fresh
+        return Learnt(player.clone(), judge.clone(), player.clone(), judge.clone(), fresh(player), fresh(judge), seed)
+
+    def act(
+        self,
+        params: Params,
+        observations: Mapping[str, Array],
+        carry: Carry,
+        first: Array,
+        mask: Array | None,
+        rng: Generator | None,
+    ) -> tuple[Decision, Carry]:
+        """Anything at all until learning has begun, then what the policy says."""
+        inputs, frames = self.features.observe(observations, carry, first, {})
+        if rng is not None and params.hyper["begun"] == 0:
+            free = rng.uniform(-1, 1, (len(first), self.network.actions)).astype(np.float32)
+        else:
+            outputs, _ = self.network.act(params.tensors["weights"], inputs, {}, first)
+            free = self._choose(outputs["policy"], params, rng)
+        actions = self.network.middle + self.network.reach * free
+        return Decision(actions.reshape(len(first), *self.spec.action.shape), {}), frames
+
+    def prepare(self, state: Learnt, rollouts: Sequence[Rollout], hyper: Any) -> tuple[Learnt, Batch]:
+        """With the noise that gradients will need: they themselves draw nothing."""
+        state, batch = super().prepare(state, rollouts, hyper)
+        rows = len(batch["returns"])
+        noise = default_rng([state.seed, 1, state.draws]).standard_normal((2, rows, self.network.actions), np.float32)
+        state.draws += 1
+        place = self.network.place
+        scaled = (batch["actions"].reshape(rows, -1) - place(self.network.middle)) / place(self.network.reach)
+        return state, {**batch, "actions": scaled, "noise": place(noise[0]), "next_noise": place(noise[1])}
+
+    def policy(self, state: Learnt, hyper: Any) -> Params:
+        """What actors need: the policy's weights alone."""
+        weights = state.player.detach().cpu().numpy().copy()
+        return Params({"weights": weights}, {"begun": float(state.judge_adam.count > 0), **self._of_actors(hyper)})
+
+    def _choose(self, outputs: np.ndarray, params: Params, rng: Generator | None) -> np.ndarray:
+        """Numbers between -1 and 1 from what the policy says."""
+        raise NotImplementedError
+
+    def _of_actors(self, hyper: Any) -> dict[str, float]:
+        """Hyper-parameters that actors want to know."""
+        return {}
+
+    def _surprise(self, state: Learnt, batch: Batch, goal: Array) -> np.ndarray:
+        """How far the first critic is from what it should say."""
+        named = self.network.learning[1].names(state.judge)
+        one, _ = self.network.judges(named, group(batch, "in/"), batch["actions"])
+        found: np.ndarray = abs(one - goal).detach().cpu().numpy() + 1e-6
+        return found
+
+    def _move(self, weights: Array, gradient: Array, adam: optimiser.Adam, rate: float) -> None:
+        _, norm = optimiser.clip(gradient, 0)
+        if not np.isfinite(norm):
+            raise Diverged("a gradient is not finite: rewards may be too large; try a smaller learning_rate")
+        optimiser.adam(weights, gradient, adam, rate, epsilon=1e-8)
+
+
+def leaves(network: Any, weights: Array) -> dict[str, Array]:
+    """The named tensors of a network, each ready to have a gradient."""
+    return {name: view.detach().requires_grad_() for name, view in network.names(weights.detach()).items()}
