@@ -8,6 +8,7 @@ import pytest
 
 from millstream.core.data import NONE, Params, Policy, Version
 from millstream.core.errors import CodecError, Fenced
+from millstream.parameters.server import ParameterServer
 from millstream.wires.memory import MemoryPolicies
 from millstream.wires.policies import SharedPolicies
 
@@ -17,10 +18,10 @@ class Ends:
         self.writer, self.reader = writer, reader
 
 
-@pytest.fixture(params=["memory", "shared"])
+@pytest.fixture(params=["memory", "shared", "server"])
 def store(request):
-    if request.param == "memory":
-        one = MemoryPolicies()
+    if request.param != "shared":
+        one = MemoryPolicies() if request.param == "memory" else ParameterServer()
         return Ends(one, one)
     writer = SharedPolicies.create()
     request.addfinalizer(writer.close)

@@ -1,0 +1,91 @@
+"""What a push is answered, and what the server has counted."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from millstream.core.data import Version
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The answer to a push."""
+
+    accepted: bool
+    version: Version  # what the server holds now: fetch it when yours is older
+    reason: str = ""  # why not: the word under which it is counted, then what was got
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What happened since the server was made."""
+
+    version: Version
+    steps: int  # samples behind the parameters; with privacy, those before it began
+    accepted: int  # pushes
+    refused: Mapping[str, int]  # pushes by the first word of their reason
+    replaced: int  # pushes that took the place of an earlier one by the same worker in one round
+    dropped: int  # accepted pushes whose round was given up: overtaken by a publish, a load, or a new round
+    rounds: int  # updates made of pushes
+    waiting: int  # pushes in the open round
+    bytes: int  # of accepted pushes, as float32
+    lag: float  # versions by which accepted pushes were behind, on average
+    lag_max: int
+    epsilon: float | None = None  # privacy spent, for `delta`
+    delta: float | None = None
+
+    @property
+    def stale(self) -> int:
+        """Pushes refused because they were too many versions behind."""
+        return self.refused.get("stale", 0)
+
+
+class Counts:
+    """Counters behind a lock of their own, so that reading them never waits for arithmetic."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._refused: Counter[str] = Counter()
+        self._sums: Counter[str] = Counter()
+        self._lag_max = 0
+
+    def refuse(self, cause: str) -> None:
+        """One push was not taken."""
+        with self._lock:
+            self._refused[cause] += 1
+
+    def accept(self, size: int, lag: int) -> None:
+        """One push of so many bytes was taken."""
+        with self._lock:
+            self._sums.update(accepted=1, bytes=size, lag=lag)
+            self._lag_max = max(self._lag_max, lag)
+
+    def add(self, name: str, count: int = 1) -> None:
+        """So many more of something."""
+        with self._lock:
+            self._sums[name] += count
+
+    def statistics(
+        self, version: Version, steps: int, waiting: int, epsilon: float | None, delta: float | None
+    ) -> Statistics:
+        """All counters at one moment."""
+        with self._lock:
+            sums, refused, lag_max = Counter(self._sums), dict(self._refused), self._lag_max
+        return Statistics(
+            version=version,
+            steps=steps,
+            accepted=sums["accepted"],
+            refused=refused,
+            replaced=sums["replaced"],
+            dropped=sums["dropped"],
+            rounds=sums["rounds"],
+            waiting=waiting,
+            bytes=sums["bytes"],
+            lag=sums["lag"] / max(sums["accepted"], 1),
+            lag_max=lag_max,
+            epsilon=epsilon,
+            delta=delta,
+        )
