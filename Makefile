@@ -42,7 +42,7 @@ help:  ## show these words
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-IN_C := hatch_build.py $(wildcard src/millstream/agents/networks/*.[ch])
+IN_C := hatch_build.py $(wildcard src/millstream/*/*.[ch] src/millstream/*/*/*.[ch])
 
 $(VENV)/.ready: $(VENV)/bin/python pyproject.toml constraints.txt $(IN_C)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .

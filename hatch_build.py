@@ -9,12 +9,11 @@ from pathlib import Path
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDER = Path("src/millstream/agents/networks")
-SOURCES = ("mlp.c", "conv.c", "level.c")
+FOLDER = Path("src/millstream/core")
 FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-shared", "-fPIC")
-LEVELS = {"libnetworks.so": ()}
+LEVELS = {"libmill.so": ()}
 if platform.machine() == "x86_64":  # the best that the processor can run is chosen when Millstream starts
-    LEVELS |= {"libnetworks-avx2.so": ("-mavx2", "-mfma"), "libnetworks-avx512.so": ("-mavx512f", "-mavx2", "-mfma")}
+    LEVELS |= {"libmill-avx2.so": ("-mavx2", "-mfma"), "libmill-avx512.so": ("-mavx512f", "-mavx2", "-mfma")}
 
 
 class Compile(BuildHookInterface):
@@ -31,6 +30,11 @@ class Compile(BuildHookInterface):
             build_data["tag"] = f"py3-none-{system}"
 
 
+def sources(root):
+    """All that is written in C, in whatever room."""
+    return sorted((root / "src/millstream").rglob("*.c"))
+
+
 def compiled(root, name, flags):
     """Whether there was a compiler and it could."""
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -39,7 +43,7 @@ def compiled(root, name, flags):
     if compiler is None:
         print(f"no C compiler for {name}: NumPy serves instead")
     else:
-        command = [*compiler.split(), *FLAGS, *flags, "-o", fresh, *(root / FOLDER / source for source in SOURCES)]
+        command = [*compiler.split(), *FLAGS, *flags, "-o", fresh, *sources(root)]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode == 0:
             fresh.replace(library)  # whoever has the old one open keeps it whole

@@ -8,8 +8,7 @@ from typing import Any
 from millstream.agents import figures
 from millstream.agents import presets as tuned
 from millstream.agents import registry as agents
-from millstream.agents.networks.compiled import LIBRARY
-from millstream.core import settings
+from millstream.core import native, settings
 from millstream.envs import check, registry
 
 
@@ -63,7 +62,7 @@ def _preset(env: str, algo: str) -> dict[str, Any]:
 
 def compiled() -> bool:
     """Whether the parts that are written in C were compiled at installation; without them NumPy and torch serve."""
-    return LIBRARY is not None
+    return native.LIBRARY is not None
 
 
 def _first_line(kind: Any) -> str:

@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from millstream.agents.networks import compiled
 from millstream.agents.networks.mlp import Mlp, NumPyPasses
+from millstream.core import native
 from tests.agents.conftest import FOLDER, runnable
 
-pytestmark = pytest.mark.skipif(compiled.LIBRARY is None, reason="no compiler was there when Millstream was installed")
+pytestmark = pytest.mark.skipif(native.LIBRARY is None, reason="no compiler was there when Millstream was installed")
 
 
 def pair(monkeypatch, *shape, **settings):
     """The same network twice: with C and without."""
     with_c = Mlp(*shape, **settings)
     with monkeypatch.context() as patch:
-        patch.setattr(compiled, "LIBRARY", None)
+        patch.setattr(native, "LIBRARY", None)
         without = Mlp(*shape, **settings)
     assert isinstance(without._passes, NumPyPasses) and not isinstance(with_c._passes, NumPyPasses)
     return with_c, without
@@ -169,7 +169,7 @@ def test_very_wide_layers_are_left_to_numpy(library):
 
 
 def test_a_folder_gives_the_best_that_it_holds_and_the_processor_can_run(tmp_path):
-    assert compiled.library(tmp_path) is None
+    assert native.library(tmp_path) is None
     for name in runnable():
         (tmp_path / name).write_bytes((FOLDER / name).read_bytes())
-        assert Path(compiled.library(tmp_path)._name).name == name
+        assert Path(native.library(tmp_path)._name).name == name

@@ -7,13 +7,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from millstream.agents.networks import compiled  # noqa: E402
 from millstream.agents.networks.convolutions import _described, by_library, by_torch  # noqa: E402
 from millstream.agents.networks.pictures import Picture  # noqa: E402
 from millstream.agents.networks.torch import TorchNetwork  # noqa: E402
+from millstream.core import native  # noqa: E402
 from millstream.core.spec import Box, Discrete, EnvSpec  # noqa: E402
 
-pytestmark = pytest.mark.skipif(compiled.LIBRARY is None, reason="no compiler was there when Millstream was installed")
+pytestmark = pytest.mark.skipif(native.LIBRARY is None, reason="no compiler was there when Millstream was installed")
 FENCE = 64
 PICTURES = {
     "atari": Picture((84, 84), 4),

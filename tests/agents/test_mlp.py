@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from millstream.agents.networks import compiled
 from millstream.agents.networks.mlp import Mlp, orthogonal
+from millstream.core import native
 from millstream.core.errors import ConfigError
 from tests.agents.written_out import mlp_outputs
 
@@ -29,8 +29,8 @@ shapes = pytest.mark.parametrize(
 @pytest.fixture(params=["compiled", "numpy"], autouse=True)
 def passes(request, monkeypatch):
     if request.param == "numpy":
-        monkeypatch.setattr(compiled, "LIBRARY", None)
-    elif compiled.LIBRARY is None:
+        monkeypatch.setattr(native, "LIBRARY", None)
+    elif native.LIBRARY is None:
         pytest.skip("no compiler was there when Millstream was installed")
 
 

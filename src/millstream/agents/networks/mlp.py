@@ -17,9 +17,9 @@ import numpy as np
 from numpy.random import Generator
 
 from millstream.agents.features import VECTOR
-from millstream.agents.networks import compiled
 from millstream.agents.networks.compiled import CompiledPasses
 from millstream.agents.networks.kept import KeptByRows
+from millstream.core import native
 from millstream.core.data import Array, Carry
 from millstream.core.errors import ConfigError
 
@@ -56,11 +56,11 @@ class Mlp:
         self._places = {name: slice(a, b) for name, a, b in zip(self.shapes, edges, edges[1:], strict=False)}
         self.size = edges[-1]
         self._passes: Passes
-        if compiled.LIBRARY is None or max(hidden) > 512:  # where layers are so wide, BLAS is the faster
+        if native.LIBRARY is None or max(hidden) > 512:  # where layers are so wide, BLAS is the faster
             self._passes = NumPyPasses(self.names, self.hidden, outputs, self.towers, activation)
         else:
             widths = (width, *self.hidden)
-            self._passes = CompiledPasses(compiled.LIBRARY, self.size, widths, outputs, self.towers, activation)
+            self._passes = CompiledPasses(native.LIBRARY, self.size, widths, outputs, self.towers, activation)
 
     def init(self, rng: Generator) -> np.ndarray:
         """Orthogonal weights, as is usual for policies: small steps at first, no opinion."""

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.random import Generator
 
 from millstream.agents.features import VECTOR, Features
-from millstream.agents.networks import compiled
 from millstream.agents.networks.mlp import check_shape, orthogonal, tower_shapes
 from millstream.agents.networks.pictures import Picture
+from millstream.core import native
 from millstream.core.data import Array, Carry
 from millstream.core.errors import ConfigError, MissingPart
 from millstream.core.spec import Box, EnvSpec
@@ -64,7 +64,7 @@ class TorchNetwork:
         check_shape(hidden, activation, may_be_empty=self.images or self.recurrent)
         self.memory, self.layers, self.towers = memory, len(hidden), 1 if shared else 2
         self.device = _device(device)
-        library = compiled.LIBRARY if self.device.type == "cpu" else None
+        library = native.LIBRARY if self.device.type == "cpu" else None
         self._convolve = by_torch if library is None else by_library(library)
         self._bend = torch.tanh if activation == "tanh" else torch.relu
         width = features.width + sum(picture.features for picture in self.pictures.values())

@@ -1,0 +1,60 @@
+"""What is written in C, called through ctypes: the interpreter's lock is free meanwhile.
+
+Installation compiles it where there is a compiler, once for each kind of processor; rooms that have something in C do
+without it where nothing was compiled.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from ctypes import addressof, c_char, c_double, c_float, c_int, c_long, c_void_p
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+LEVELS = ("libmill.so", "libmill-avx2.so", "libmill-avx512.so")
+_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "level": (c_int, []),
+    "mlp_room": (c_long, [c_void_p, c_long]),
+    "mlp_forward": (None, [c_void_p, c_long, *5 * [c_void_p]]),
+    "mlp_backward": (None, [c_void_p, c_long, *6 * [c_void_p]]),
+    "conv_room": (c_long, [c_void_p, c_long]),
+    "conv_forward": (None, [c_void_p, c_long, c_void_p, c_float, *3 * [c_void_p]]),
+    "conv_backward": (None, [c_void_p, c_long, c_void_p, c_float, *4 * [c_void_p]]),
+    "tree_put": (None, [c_void_p, c_long, c_long, c_void_p, c_void_p]),
+    "tree_fill": (None, [c_void_p, c_long, c_long, c_long, c_double]),
+    "tree_find": (None, [c_void_p, c_long, c_long, *3 * [c_void_p]]),
+}
+"""What each function gives and takes."""
+
+
+def library(folder: Path) -> ctypes.CDLL | None:
+    """Of those in the folder the best that this processor can run; none where nothing that fits was compiled."""
+    try:
+        level = opened(folder / LEVELS[0]).mill_level()
+        return opened(next(path for name in LEVELS[level::-1] if (path := folder / name).exists()))
+    except (OSError, AttributeError):  # absent, of another platform, or of an older source
+        return None
+
+
+def opened(path: Path) -> ctypes.CDLL:
+    """One of the libraries, told what its functions take and give."""
+    found = ctypes.CDLL(str(path))
+    for name, (given, taken) in _FUNCTIONS.items():
+        function = getattr(found, f"mill_{name}")
+        function.restype, function.argtypes = given, taken
+    return found
+
+
+def place(array: np.ndarray) -> int:
+    """Where the first number of an array is."""
+    try:
+        return addressof(_view(array))
+    except (TypeError, ValueError):  # it may not be written, or is empty; this way takes three times as long
+        return array.ctypes.data
+
+
+_view: Callable[[Any], c_char] = c_char.from_buffer
+LIBRARY = library(Path(__file__).parent)
