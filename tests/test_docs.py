@@ -115,7 +115,7 @@ def _leads_somewhere(page: Path, target: str) -> bool:
     if not heading:
         return found.exists()
     headings = re.findall(r"^#+ (.+)$", found.read_text(encoding="utf-8"), re.MULTILINE)
-    return heading in [each.lower().replace(" ", "-") for each in headings]
+    return heading in [re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings]
 
 
 def test_pictures_are_small() -> None:

@@ -27,6 +27,41 @@ class _Block:
     frames: int
 
 
+_Column = tuple[str, tuple[int, ...], np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class _Attached:
+    """The columns of one table in the order that it writes them, and what it expects of a rollout."""
+
+    kind: Kind
+    memory: Mapping[str, np.ndarray]
+    columns: dict[str, np.ndarray]
+    sides: list[tuple[str, np.ndarray, np.ndarray]]
+    """Observations, and those that followed."""
+    facts: list[np.ndarray]
+    seen: list[_Column]
+    extras: list[_Column]
+    action: _Column
+
+    @classmethod
+    def to(cls, memory: Memory, part: int) -> _Attached:
+        """Of one part of a memory."""
+        assert memory.kind is not None
+        columns = memory.part(part)
+        expected = {name: (shape, np.dtype(letters)) for name, (shape, letters) in memory.kind.columns.items()}
+        return cls(
+            memory.kind,
+            memory.columns,
+            columns,
+            [(name, columns[f"now/{name}"], columns[f"next/{name}"]) for name in memory.pairs],
+            [columns[name] for name in ("actions", "rewards", *FACTS)],
+            [(name[13:], *about) for name, about in expected.items() if name.startswith("observations/")],
+            [(name[7:], *about) for name, about in expected.items() if name.startswith("extras/")],
+            ("actions", *expected["actions"]),
+        )
+
+
 class Steps:
     """Items of `cut.steps` steps among at most `capacity` steps. Rows and frames are numbered as they come."""
 
@@ -42,7 +77,7 @@ class Steps:
         self._blocks: deque[_Block] = deque()
         self._newest: dict[int, tuple[Stamp, np.ndarray]] = {}  # actor -> its last rollout: stamp and last rows
         self._pieces = Pieces(cut.steps, capacity) if isinstance(cut, Sequences) else None
-        self._attached: Any = None
+        self._attached: _Attached | None = None
 
     @property
     def first(self) -> int:
@@ -101,7 +136,8 @@ class Steps:
         if self.memory.kind is None:
             self._open(rollout)
         if not self._fits(rollout):
-            raise ConfigError(f"a rollout does not fit into this table: {self.memory.kind.differs(Kind.of(rollout))}")
+            misfit = self._attach().kind.differs(Kind.of(rollout))
+            raise ConfigError(f"a rollout does not fit into this table: {misfit}")
         if self._pieces:
             self._pieces.check(rollout)
         self._make_room(steps, rollout)
@@ -171,37 +207,29 @@ class Steps:
         self.memory.open(kind, blocks * (rollout.steps + kind.stack) * rollout.slots + self.capacity // 16)
 
     def _columns(self) -> dict[str, np.ndarray]:
-        """The part of the memory that is this table's; looked for again when the memory has grown."""
-        return self._attach()[0]
+        """The part of the memory that is this table's."""
+        return self._attach().columns
 
-    def _attach(self) -> Any:
-        memory = self.memory
-        if self._attached is None or self._attached[-1] is not memory.columns:
-            assert memory.kind is not None
-            columns = memory.part(self.part)
-            sides = [(name, columns[f"now/{name}"], columns[f"next/{name}"]) for name in memory.pairs]
-            facts = [columns[name] for name in ("actions", "rewards", *FACTS)]
-            expected = [(name, shape, np.dtype(letters)) for name, (shape, letters) in memory.kind.columns.items()]
-            self._seen = [(name[13:], *about) for name, *about in expected if name.startswith("observations/")]
-            self._extras = [(name[7:], *about) for name, *about in expected if name.startswith("extras/")]
-            (self._action,) = (about for name, *about in expected if name == "actions")
-            self._attached = columns, sides, facts, memory.columns
+    def _attach(self) -> _Attached:
+        """Looked for again when the memory has grown."""
+        if self._attached is None or self._attached.memory is not self.memory.columns:
+            self._attached = _Attached.to(self.memory, self.part)
         return self._attached
 
     def _fits(self, rollout: Rollout) -> bool:
         """Whether it is of the kind that this table holds; told before anything is written."""
-        self._attach()
-        for group, expected in ((rollout.observations, self._seen), (rollout.extras, self._extras)):
+        attached = self._attach()
+        for group, expected in ((rollout.observations, attached.seen), (rollout.extras, attached.extras)):
             if len(group) != len(expected):
                 return False
             for name, shape, dtype in expected:
                 given = group.get(name)
                 if given is None or given.dtype != dtype or given.shape[2:] != shape:
                     return False
-        actions, (shape, dtype) = rollout.actions, self._action
+        actions, (_, shape, dtype) = rollout.actions, attached.action
         if actions.dtype != dtype or actions.shape[2:] != shape or rollout.rewards.dtype != np.float32:
             return False
-        stack = self.memory.kind.stack  # type: ignore[union-attr]
+        stack = attached.kind.stack
         return (not rollout.carry and stack == 1) or Kind.of(rollout).stack == stack
 
     def _make_room(self, steps: int, rollout: Rollout) -> None:
@@ -224,7 +252,9 @@ class Steps:
             self._pieces.let_go(row)
 
     def _put_steps(self, at: int, rollout: Rollout) -> None:
-        columns, sides, (actions, rewards, terminated, truncated, first, valid), _ = self._attached
+        attached = self._attach()
+        columns, sides = attached.columns, attached.sides
+        actions, rewards, terminated, truncated, first, valid = attached.facts
         for name, now, after in sides:
             seen = rollout.observations[name]
             _put(now, at, seen[:-1])

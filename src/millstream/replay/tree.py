@@ -30,6 +30,7 @@ class SumTree:
 
     @leaves.setter
     def leaves(self, weights: np.ndarray) -> None:
+        """All weights at once."""
         self.nodes[self.width :] = weights
         width = self.width
         while width > 1:
