@@ -9,6 +9,7 @@ import pytest
 
 from millstream.core.errors import EnvError
 from millstream.core.spec import SINGLE
+from millstream.envs import drawing
 from millstream.envs.cartpole import FAR, SPREAD, TILT, CartPole
 
 
@@ -107,6 +108,13 @@ def test_the_picture_follows_the_cart() -> None:
     assert left.dtype == np.uint8
     dark = [np.argwhere(picture.sum(axis=2) < 160)[:, 1].mean() for picture in (left, right)]
     assert dark[0] < 250 < 350 < dark[1]
+
+
+@pytest.mark.parametrize("position", [-9.0, -2.75, 2.65, 2.75, 9.0])
+def test_a_cart_that_leaves_the_picture_leaves_the_rest_of_it(position: float) -> None:
+    picture = drawing.cartpole(position, 0.1)
+    assert picture.shape == drawing.cartpole(0.0, 0.0).shape
+    assert (picture[300:310, 250:350] == drawing.cartpole(-9.0, 0.1)[300:310, 250:350]).all()
 
 
 def test_importing_cartpole_brings_neither_gymnasium_nor_pillow() -> None:

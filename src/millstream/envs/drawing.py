@@ -81,8 +81,8 @@ def _window(
     pad = margin + 2
     left, right = sorted((start[0], end[0]))
     top, bottom = sorted((start[1], end[1]))
-    columns = slice(max(int(left - pad), 0), max(min(int(right + pad) + 1, width), 0))
-    rows = slice(max(int(top - pad), 0), max(min(int(bottom + pad) + 1, height), 0))
+    columns = slice(*(min(max(int(edge), 0), width) for edge in (left - pad, right + pad + 1)))
+    rows = slice(*(min(max(int(edge), 0), height) for edge in (top - pad, bottom + pad + 1)))
     ys, xs = np.mgrid[rows, columns]
     return (rows, columns), xs.astype(np.float64), ys.astype(np.float64)
 
