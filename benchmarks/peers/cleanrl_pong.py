@@ -49,7 +49,7 @@ def play() -> None:
     import gymnasium
 
     gym = types.ModuleType("gym")
-    gym.Wrapper, gym.spaces = Wrapper, gymnasium.spaces  # type: ignore[attr-defined]
+    vars(gym).update(Wrapper=Wrapper, spaces=gymnasium.spaces)
     sys.modules["gym"] = gym
     make = envpool.make
     envpool.make = lambda id, env_type, **words: Old(make(id, env_type="gymnasium", **words))

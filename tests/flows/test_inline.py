@@ -167,3 +167,15 @@ def test_a_resume_that_was_refused_does_not_stand_in_the_way_of_the_next(tmp_pat
     with pytest.raises(CheckpointError, match="impala"):
         training.resume(first.folder, {"algo": "impala", "hyper": {}, "total_steps": 8_192})
     assert training.resume(first.folder, {"total_steps": 8_192}).result["steps"] == 8_192
+
+
+@pytest.mark.parametrize("algo", ["sac", "td3"])
+def test_critics_learn_from_a_prioritised_table_and_repeatably(tmp_path: Path, algo: str) -> None:
+    settings = {
+        "algo": algo, "env.id": "Pendulum-v1", "actor.envs": 2, "actor.unroll": 8, "total_steps": 640,
+        "checkpoint.steps": 0, "learning_starts": 100, "minibatch": 16, "samples_per_step": 16, "prioritised": True,
+        "n_step": 2, "network.hidden": [16], "capacity": 400,
+    }  # fmt: skip
+    one, two, even = run(tmp_path, **settings), run(tmp_path, **settings), run(tmp_path, **settings, importance=0.0)
+    assert one.result["steps"] >= 640
+    assert weights(one.folder) == weights(two.folder) != weights(even.folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,6 @@ import numpy as np
 from numpy.random import Generator, default_rng
 
 from millstream.agents import optimiser
-from millstream.agents.features import Features
 from millstream.agents.networks.twins import Twins
 from millstream.agents.replayed import Replayed, ReplayedHyper, group
 from millstream.core.data import Array, Batch, Carry, Decision, Params, Rollout
@@ -52,14 +52,11 @@ class Learnt:
     """How often noise was drawn: the next is of this number."""
 
 
-class Continuous(Replayed):
+class Continuous(Replayed, ABC):
     """Acting, noise and the optimisers' steps; no algorithm is in here."""
 
     network: Twins
     outputs = 1
-
-    def __init__(self, spec: EnvSpec, network: Twins, features: Features):
-        super().__init__(spec, network, features)
 
     @classmethod
     def build(cls, spec: EnvSpec, kind: str = "auto", shared: bool = False, memory: int = 0, **network: Any) -> Twins:
@@ -106,9 +103,9 @@ class Continuous(Replayed):
         weights = state.player.detach().cpu().numpy().copy()
         return Params({"weights": weights}, {"begun": float(state.judge_adam.count > 0), **self._of_actors(hyper)})
 
+    @abstractmethod
     def _choose(self, outputs: np.ndarray, params: Params, rng: Generator | None) -> np.ndarray:
         """Numbers between -1 and 1 from what the policy says."""
-        raise NotImplementedError
 
     def _of_actors(self, hyper: Any) -> dict[str, float]:
         """Hyper-parameters that actors want to know."""

@@ -85,7 +85,7 @@ class DQN(Replayed):
         """A copy: the state goes on changing."""
         weights = state.weights
         plain = weights.copy() if isinstance(weights, np.ndarray) else weights.detach().cpu().numpy().copy()
-        return Params({"weights": plain}, {"epsilon": hyper.epsilon, "dueling": float(hyper.dueling)})
+        return Params({"weights": plain}, {"epsilon": hyper.epsilon})
 
     def act(
         self,

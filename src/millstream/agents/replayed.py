@@ -92,6 +92,8 @@ class Replayed:
         columns |= {f"next/{name}": array for name, array in self.features.inputs(after, {}).items()}
         if "mask" in rollout.extras:
             columns["mask"] = rollout.extras["mask"][-1]
+        if "importance" in rollout.extras:
+            columns["importance"] = rollout.extras["importance"][0]
         return columns | {"actions": rollout.actions[0], **_returns(rollout, hyper.discount)}
 
 

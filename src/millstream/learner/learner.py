@@ -155,8 +155,6 @@ class Learner:
             self.seconds["wait"] += started - self._idle_since
             self._idle_since = None
         self.state, batch = self.agent.prepare(self.state, taken.rollouts, hyper)
-        if taken.importance is not None:
-            batch = {**batch, "importance": taken.importance}
         size = batches.rows_of_a_minibatch(batch, hyper.minibatch, self.agent.sequences)
         plan = batches.minibatches(batch, size, hyper.epochs, self.rng)
         self._update = Update(taken, batch, plan, hyper)

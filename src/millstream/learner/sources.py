@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,7 +24,7 @@ class Taken:
     steps: int = 0
     """Environment steps that count as trained with this update."""
     keys: Array | None = None
-    importance: Array | None = None
+    """Of items whose priorities matter."""
 
 
 class Source(Protocol):
@@ -107,14 +107,14 @@ class Fresh:
         self.release(rollout.stamp)
 
 
-class Table(Replay, Snapshots, Protocol):
+class KeptReplay(Replay, Snapshots, Protocol):
     """A replay that copies what it is given, and can be kept."""
 
 
 class Picked:
     """Minibatches from a table. Steps count as trained when they are in it and an update has passed."""
 
-    def __init__(self, table: Table):
+    def __init__(self, table: KeptReplay):
         self.table = table
         self._arrived: list[tuple[Stamp, int]] = []
 
@@ -132,15 +132,17 @@ class Picked:
         sample = self.table.sample(hyper.minibatch * hyper.gradients)
         if sample is None:
             return None
+        rollouts = list(sample.rollouts)
+        if sample.weights is not None:
+            rollouts = [_weighed(rollout, sample.weights) for rollout in rollouts]
         arrived, self._arrived = self._arrived, []
         lags = [updates - stamp.policy.number for stamp, _ in arrived]
         return Taken(
-            list(sample.rollouts),
+            rollouts,
             float(np.mean(lags)) if lags else 0.0,
             [stamp for stamp, _ in arrived],
             steps=sum(steps for _, steps in arrived),
-            keys=sample.keys,
-            importance=sample.weights,
+            keys=None if sample.weights is None else sample.keys,
         )
 
     def snapshot(self) -> Mapping[str, Any]:
@@ -166,3 +168,8 @@ class Picked:
 
     def give_back(self, taken: Taken) -> None:
         """Nothing: the table copied what it holds."""
+
+
+def _weighed(rollout: Rollout, importance: Array) -> Rollout:
+    """Picked items with how much each of them counts."""
+    return replace(rollout, extras={**rollout.extras, "importance": importance[None]})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -43,8 +43,9 @@ class Select(Protocol):
 class _Unmoved:
     """What comes, goes or matters more changes nothing."""
 
-    def fresh(self, capacity: int) -> Select:
-        return self  # type: ignore[return-value]
+    def fresh(self, capacity: int) -> Self:
+        """The same: there is nothing that two tables could not share."""
+        return self
 
     def resize(self, capacity: int) -> None:
         """Nothing to write down."""
