@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -253,3 +254,16 @@ def test_a_table_that_was_kept_goes_on_as_the_one_that_was_not(image, stack, cut
             np.testing.assert_array_equal(getattr(mine.rollouts[0], name), getattr(theirs.rollouts[0], name))
         np.testing.assert_array_equal(mine.rollouts[0].observations["obs"], theirs.rollouts[0].observations["obs"])
     assert (one.inserted, one.sampled, one.waiting) == (other.inserted, other.sampled, other.waiting)
+
+
+def test_a_window_does_not_run_from_an_actor_that_died_into_the_one_that_replaced_it():
+    for opened in (True, False):  # started anew, or resumed where it was
+        table = Table(n_step(2), Fifo(), capacity=20)
+        for sequence in range(2):
+            made = Worlds(0, 1, seed=0).rollout(1)
+            made.terminated[...] = made.truncated[...] = False
+            made.first[0] = opened
+            stamp = replace(made.stamp, epoch=sequence, sequence=sequence)
+            none = {"obs": made.finals["obs"][:0]}
+            table.insert(replace(made, stamp=stamp, finals=none, final_at=made.final_at[:0]))
+        assert table.sample(2).rollouts[0].valid[1].tolist() == [not opened, False]

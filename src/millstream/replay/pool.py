@@ -171,7 +171,6 @@ class Pool:
 
     def _move(self, closed: Steps) -> None:
         """Newest first, as far as nothing else must leave."""
-        self.select.removed(closed.part * self.capacity, self.capacity, closed.first, closed.count)
         steps = self.cut.steps if isinstance(self.cut, Sequences) else 1
         left = closed.count
         while left:
