@@ -11,16 +11,47 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from millstream.library.agent import DistributedAgent
+    from millstream.library.buffers import ReplayBufferPool
+    from millstream.library.ensemble import AgentEnsemble
+    from millstream.library.environment import DistributedEnvironment
+    from millstream.loops.asynchronous import AsyncMainLoop
+    from millstream.loops.main import MainLoop
+    from millstream.parameters.server import ParameterServer
     from millstream.playing import Player, load
     from millstream.running import Callbacks
     from millstream.training import Run, evaluate, record, resume, train
 
 __version__ = "0.1.0"
-__all__ = ["Callbacks", "Player", "Run", "__version__", "evaluate", "load", "record", "resume", "train"]
+__all__ = [
+    "AgentEnsemble",
+    "AsyncMainLoop",
+    "Callbacks",
+    "DistributedAgent",
+    "DistributedEnvironment",
+    "MainLoop",
+    "ParameterServer",
+    "Player",
+    "ReplayBufferPool",
+    "Run",
+    "__version__",
+    "evaluate",
+    "load",
+    "record",
+    "resume",
+    "train",
+]
 
 _HOMES = {
+    "AgentEnsemble": "library.ensemble",
+    "AsyncMainLoop": "loops.asynchronous",
     "Callbacks": "running",
+    "DistributedAgent": "library.agent",
+    "DistributedEnvironment": "library.environment",
+    "MainLoop": "loops.main",
+    "ParameterServer": "parameters.server",
     "Player": "playing",
+    "ReplayBufferPool": "library.buffers",
     "Run": "training",
     "evaluate": "training",
     "load": "playing",
@@ -28,14 +59,16 @@ _HOMES = {
     "resume": "training",
     "train": "training",
 }
-"""Where each public name lives. They are fetched when first asked for, so that `import millstream` is light."""
+"""Where each public name lives. They are fetched when first asked for, so that `import millstream` is light, and checked from then on."""
 
 
 def __getattr__(name: str) -> Any:
     """A public name, from the module that holds it (PEP 562)."""
     if name not in _HOMES:
         raise AttributeError(f"module 'millstream' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"millstream.{_HOMES[name]}"), name)
+    from millstream.checking import checked
+
+    value = globals()[name] = checked(getattr(import_module(f"millstream.{_HOMES[name]}"), name))
     return value
 
 

@@ -51,7 +51,9 @@ from millstream.wires.policies import SharedPolicies
 from millstream.wires.ring import Ring
 from millstream.wires.shared import SharedBus
 
-_ACTOR, _LEARNER, _EVALUATOR, _REPLAY = 1, 2, 3, 4  # what separates the random streams of one seed
+_ACTOR, _EVALUATOR = 1, 3
+LEARNER, REPLAY = 2, 4
+"""What separates the random streams of one seed."""
 
 
 @dataclass
@@ -180,14 +182,19 @@ def build(role: str, index: int, config: Experiment, wiring: Wiring) -> list[Rol
 
 
 def _build_actor(index: int, config: Experiment, wiring: Wiring) -> list[Role]:
+    return [actor(index, config, wiring)]
+
+
+def actor(index: int, config: Experiment, wiring: Wiring, agent: Agent[Any] | None = None) -> Actor:
+    """An actor of the experiment, who plays for its algorithm or for another that is given."""
     env = make_env(config, config.actor.envs)
     seeds = SeedSequence([config.seed, _ACTOR, index, wiring.epoch])
-    actor = Actor(
+    return Actor(
         experiment=wiring.folder.name,
         index=index,
         epoch=wiring.epoch,
         env=env,
-        agent=make_agent(config, env.spec),
+        agent=agent or make_agent(config, env.spec),
         bus=wiring.bus,
         policies=wiring.policies,
         rng=default_rng(seeds),
@@ -198,7 +205,6 @@ def _build_actor(index: int, config: Experiment, wiring: Wiring) -> list[Role]:
         stride=config.actor.unroll if wiring.timed or learns_from_a_table(config) else 32,
         budget=0.05 if wiring.timed else None,
     )
-    return [actor]
 
 
 def learns_from_a_table(config: Experiment) -> bool:
@@ -228,7 +234,7 @@ def _learner(config: Experiment, wiring: Wiring, lock: RunLock) -> list[Role]:
         hyper=hyper,
         source=source,
         policies=wiring.policies,
-        rng=default_rng([config.seed, _LEARNER]),
+        rng=default_rng([config.seed, LEARNER]),
         clock=wiring.clock,
         epoch=wiring.epoch,
         report=wiring.report,
@@ -263,12 +269,16 @@ def _intake(
 
 def replay_table(hyper: Any, config: Experiment) -> Table:
     """The table of an algorithm that learns from old steps."""
-    update, rollout = hyper.minibatch * hyper.gradients, config.actor.envs * config.actor.unroll
-    slack = 2 * max(update / hyper.samples_per_step, rollout * max(1, config.actor.count))
-    limit = SamplesPerInsert(hyper.samples_per_step, hyper.learning_starts, slack)
+    limit = replay_limit(hyper, config.actor.envs * config.actor.unroll * max(1, config.actor.count))
     select = Prioritised(hyper.priority_exponent, hyper.importance) if hyper.prioritised else Uniform()
-    rng = default_rng([config.seed, _REPLAY])
+    rng = default_rng([config.seed, REPLAY])
     return Table(n_step(hyper.n_step), select, Oldest(), limit, hyper.capacity, rng)
+
+
+def replay_limit(hyper: Any, stride: int) -> SamplesPerInsert:
+    """How far actors, who bring `stride` steps at a time, and the learner may be ahead of each other."""
+    slack = 2 * max(hyper.minibatch * hyper.gradients / hyper.samples_per_step, stride)
+    return SamplesPerInsert(hyper.samples_per_step, hyper.learning_starts, slack)
 
 
 def _saver(config: Experiment, wiring: Wiring, spec: EnvSpec) -> Saver:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,23 +18,19 @@ from millstream.config import Experiment
 from millstream.control import journal
 from millstream.control.desk import SOCKET, Desk
 from millstream.control.lock import RunLock
-from millstream.control.state import MOST_ACTORS, Desired, Intent
+from millstream.control.state import Desired, Intent
 from millstream.control.supervisor import Supervisor
 from millstream.core.clock import SystemClock
 from millstream.core.ports import Clock, MetricSink, Role
 from millstream.core.topics import METRICS_ACTORS, METRICS_TRAINING, Report
+from millstream.crew import Crew
 from millstream.hosts import shell
-from millstream.hosts.process import Brief, ProcessHost
 from millstream.learner.checkpoint import Checkpoints
 from millstream.telemetry.episodes import EPISODES, EpisodesCsv
 from millstream.telemetry.progress import Progress
 from millstream.telemetry.recorder import Recorder
 from millstream.telemetry.store import STORE, SqliteStore
 from millstream.telemetry.tensorboard import TensorBoard
-from millstream.wires.channel import Channel
-from millstream.wires.memory import MemoryBus
-from millstream.wires.policies import SharedPolicies
-from millstream.wires.ring import Ring
 
 SUPERVISING = (5e-3, 20e-3)
 """How long the root rests: the processors belong to those who work, and nobody waits for it."""
@@ -149,7 +144,7 @@ class Root:
             self.resumed_at, stale = self._saved_counts()
             self.first_epoch = self._first_epoch()
             self.progress.continue_from(self.resumed_at, stale)
-            with _signals(self._interrupt):
+            with signals(self._interrupt):
                 return self._inline() if self.config.topology == "inline" else self._processes()
         finally:
             lock.close()
@@ -192,36 +187,16 @@ class Root:
 
     def _processes(self) -> Outcome:
         """A process for the learner and each actor; this one only supervises and records."""
-        bus = MemoryBus(1)
-        window = assembly.window_of(self.config, timed=True)
-        rings = [Ring.create(f"actor-{index}", window) for index in range(MOST_ACTORS)]
-        policies = SharedPolicies.create()
-        order = {
-            "config": configuration.to_plain(self.config),
-            "folder": str(self.folder),
-            "first_epoch": self.first_epoch,
-        }
-        fds: dict[str, Any] = {"rings": [ring.descriptor for ring in rings], "policies": policies.descriptor}
-        host = ProcessHost(
-            lambda start: Brief({**order, "desired": asdict(self.intent.desired)}, fds),
-            Channel,
-            bus,
-            self.folder / "logs",
-            self.clock,
-            _environment(),
-        )
-        recorder = self._recorder(bus)
-        supervisor = Supervisor(host, self.intent, self.clock, recorder.write)
+        crew = Crew(self.config, self.folder, self.first_epoch, lambda: self.intent.desired, self.clock)
+        recorder = self._recorder(crew.bus)
+        supervisor = Supervisor(crew.host, self.intent, self.clock, recorder.write)
         try:
-            with self._open(recorder, bus, host.workers, lambda: sum(ring.waiting for ring in rings)) as always:
-                shell.run([host, supervisor, *always], self.clock, stopping=self._ended, rests=SUPERVISING)
+            with self._open(recorder, crew.bus, crew.host.workers, crew.under_way) as always:
+                shell.run([crew.host, supervisor, *always], self.clock, stopping=self._ended, rests=SUPERVISING)
                 self._settle(None)
-                host.close()
+                crew.host.close()
         finally:
-            host.close()
-            for ring in rings:
-                ring.close()
-            policies.close()
+            crew.close()
         return self.outcome()
 
     @contextmanager
@@ -324,14 +299,8 @@ def _state(desired: Desired) -> str:
     return "paused" if desired.paused else "running"
 
 
-def _environment() -> dict[str, str]:
-    """What workers inherit; what can be imported here can be imported there."""
-    path = os.pathsep.join(part or str(Path.cwd()) for part in sys.path)
-    return {**os.environ, "PYTHONPATH": path}
-
-
 @contextmanager
-def _signals(interrupt: Callable[[str], None]) -> Iterator[None]:
+def signals(interrupt: Callable[[str], None]) -> Iterator[None]:
     """Ctrl-C and SIGTERM drain and save. Only a main thread may listen."""
     if threading.current_thread() is not threading.main_thread():
         yield

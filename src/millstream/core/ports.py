@@ -34,6 +34,7 @@ M = TypeVar("M")
 S = TypeVar("S")
 
 
+@runtime_checkable
 class Env(Protocol):
     """Several copies of one world, stepped together. A slot whose episode ended resets itself."""
 
@@ -64,6 +65,7 @@ class Snapshots(Protocol):
         """Continue exactly where the snapshot was taken."""
 
 
+@runtime_checkable
 class Agent(Protocol[S]):
     """An algorithm as functions over its own state, built for one spec."""
 
@@ -115,6 +117,7 @@ class Adopts(Protocol):
         """The state with these weights and statistics; CheckpointError when they do not fit."""
 
 
+@runtime_checkable
 class Subscription(Protocol[M]):
     """One reader's place in a topic."""
 
@@ -131,6 +134,7 @@ class Subscription(Protocol[M]):
         """Read again from there: whatever was not released is delivered once more."""
 
 
+@runtime_checkable
 class Bus(Protocol):
     """Carries messages between roles. "Not now" is an answer, never an exception."""
 
@@ -147,6 +151,7 @@ class Bus(Protocol):
         """A reader that starts at the oldest message still held."""
 
 
+@runtime_checkable
 class Replay(Protocol):
     """Experience at rest."""
 
@@ -164,6 +169,7 @@ class Replay(Protocol):
         """Change how likely items are to be picked."""
 
 
+@runtime_checkable
 class PolicyStore(Protocol):
     """Where policies are put by the learner and fetched by everyone else."""
 
@@ -174,6 +180,7 @@ class PolicyStore(Protocol):
         """The latest policy, or None when there is nothing newer than that."""
 
 
+@runtime_checkable
 class MetricSink(Protocol):
     """Somewhere that reports end up."""
 
@@ -184,6 +191,7 @@ class MetricSink(Protocol):
         """Flush and let go."""
 
 
+@runtime_checkable
 class Role(Protocol):
     """A part of a run."""
 
@@ -191,6 +199,7 @@ class Role(Protocol):
         """One bounded unit of work that never waits; how much was done, 0 means "not now"."""
 
 
+@runtime_checkable
 class Host(Protocol):
     """A place where workers run."""
 
@@ -204,6 +213,7 @@ class Host(Protocol):
         """What is here now, the dead included until they are replaced."""
 
 
+@runtime_checkable
 class Clock(Protocol):
     """The time."""
 

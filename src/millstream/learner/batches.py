@@ -29,14 +29,18 @@ def rows_of_a_minibatch(batch: Batch, steps: int, sequences: bool) -> int:
     return max(1, min(steps // length, row_count(batch)))
 
 
+def count(batch: Batch, size: int) -> int:
+    """How many minibatches an epoch has."""
+    return max(1, row_count(batch) // size)
+
+
 def minibatches(batch: Batch, size: int, epochs: int, rng: Generator) -> Iterator[np.ndarray]:
     """Row numbers, each row once an epoch. A remainder joins the last minibatch: nothing is left out."""
-    total = row_count(batch)
-    count = max(1, total // size)
+    total, last = row_count(batch), count(batch, size) - 1
     for _ in range(epochs):
         order = rng.permutation(total)
-        for index in range(count):
-            yield order[index * size : (index + 1) * size if index < count - 1 else total]
+        for index in range(last + 1):
+            yield order[index * size : (index + 1) * size if index < last else total]
 
 
 def cut(rows: np.ndarray, shards: int, grain: int) -> list[np.ndarray]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from millstream.core.codec import decode, encode
-from millstream.core.data import Rollout, Stamp
+from millstream.core.data import Delivery, Rollout, Stamp
 from millstream.core.ports import Replay, Subscription
 
 _ALL = 1 << 30
@@ -41,6 +41,10 @@ class Ingest:
                 self._release(rollout.stamp)
             moved += 1
         return moved
+
+    def take_back(self, deliveries: Sequence[Delivery[Rollout]]) -> None:
+        """These were read from the bus by somebody else: they come next, after what waits here."""
+        self._waiting.extend(delivery.message for delivery in deliveries)
 
     def snapshot(self) -> Mapping[str, Any]:
         """What is on its way into the replay. Its memory goes back to the actors here as in a run that resumes."""

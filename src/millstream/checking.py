@@ -1,0 +1,23 @@
+"""The public surface, checked at run time: a wrong argument is named, with what was expected of it."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from beartype import BeartypeConf, beartype
+
+from millstream.core.errors import ConfigError
+
+T = TypeVar("T")
+
+
+class WrongArgument(ConfigError, TypeError):
+    """An argument of another type than the signature says."""
+
+
+_RULES = BeartypeConf(violation_type=WrongArgument, is_color=False, is_pep484_tower=True)
+
+
+def checked(public: T) -> T:
+    """A function or a class whose calls are checked against its annotations."""
+    return beartype(conf=_RULES)(public)

@@ -1,0 +1,108 @@
+"""Learning together: a worker computes gradients, a parameter server applies them for everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from millstream.core import tree
+from millstream.core.data import NONE, Array, Batch, Gradients, Params, Policy, Rollout, Version
+from millstream.core.errors import AgentError
+from millstream.core.ports import Adopts, Agent
+from millstream.learner import batches
+
+WEIGHTS = "weights"
+"""What agents call their flat vector."""
+
+
+class Answer(Protocol):
+    """What a push is answered."""
+
+    accepted: bool
+    reason: str
+
+
+class Parameters(Protocol):
+    """As much of a parameter server as a worker needs."""
+
+    def latest(self, newer_than: Version = NONE) -> Policy | None:
+        """The latest parameters, or None when there is nothing newer than that."""
+
+    def push_gradients(self, worker: str, version: Version, gradients: Array, samples: float) -> Answer:
+        """Descend along these gradients."""
+
+
+class Pushing:
+    """An algorithm whose optimiser is a parameter server. All else is the algorithm's own."""
+
+    def __init__(self, agent: Agent[Any], server: Parameters, worker: str, together: bool = False):
+        if not isinstance(agent, Adopts):
+            raise AgentError(
+                f"{type(agent).__name__} cannot learn with others: it has no `adopt` (see core/ports.py, Adopts); "
+                "algorithms that can are a2c, impala, ppo and reinforce"
+            )
+        self.agent, self.server, self.worker, self.together = agent, server, worker, together
+        self.version = NONE
+        """Of the weights that the next gradient is computed on."""
+        self.accepted = self.refused = 0
+        self._shares: Iterator[int] = iter(())
+        self._pushed = NONE
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever is not said here, the algorithm says."""
+        return getattr(self.agent, name)
+
+    def ready(self) -> bool:
+        """Whether the next gradient may be computed: together with others, once the round of the last one is over."""
+        return not self.together or self._pushed == NONE or self.server.latest(self._pushed) is not None
+
+    def pull(self, state: Any) -> Any:
+        """The state with the newest weights; statistics stay the worker's own."""
+        newer = self.server.latest(self.version)
+        if newer is None:
+            return state
+        self.version = newer.version
+        return self.agent.adopt(state, Params({WEIGHTS: newer.params.tensors[WEIGHTS]}))
+
+    def prepare(self, state: Any, rollouts: Sequence[Rollout], hyper: Any) -> tuple[Any, Batch]:
+        """As the algorithm does, with the newest weights."""
+        state, batch = self.agent.prepare(self.pull(state), rollouts, hyper)
+        size = batches.rows_of_a_minibatch(batch, hyper.minibatch, self.agent.sequences)
+        self._shares = shares(sum(rollout.count for rollout in rollouts), hyper.epochs * batches.count(batch, size))
+        return state, batch
+
+    def apply(self, state: Any, gradients: Gradients, hyper: Any) -> Any:
+        """Push, and go on with what the server makes of it."""
+        answer = self.server.push_gradients(self.worker, self.version, gradients, next(self._shares, 1))
+        self.accepted += answer.accepted
+        self.refused += not answer.accepted
+        if answer.accepted:
+            self._pushed = self.version
+        return self.pull(state)
+
+
+class Applying:
+    """A parameter server's optimiser: the algorithm's own, with its clipping and its schedule's first values."""
+
+    def __init__(self, agent: Agent[Any], state: Any, hyper: Any):
+        self.agent, self.state, self.hyper = agent, state, hyper
+
+    def __call__(self, weights: Array, gradients: Gradients) -> Array:
+        """Where these gradients lead from these weights."""
+        state = self.agent.adopt(self.state, Params({WEIGHTS: weights}))  # type: ignore[attr-defined]
+        self.state = self.agent.apply(state, gradients, self.hyper)
+        return self.agent.policy(self.state, self.hyper).tensors[WEIGHTS]
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """The optimiser's moments, with the rest of the state."""
+        return {"state": self.state}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Continue exactly there."""
+        self.state = tree.rebuild(self.state, snapshot["state"])
+
+
+def shares(steps: int, pushes: int) -> Iterator[int]:
+    """How many steps each push of an update stands for: whole numbers from 1 on, which add up where that can be."""
+    for index in range(pushes):
+        yield max(1, steps * (index + 1) // pushes - steps * index // pushes)
