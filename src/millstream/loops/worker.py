@@ -31,7 +31,6 @@ class Worker:
         """Steps that came into the buffer, and how many may."""
         self.idle = False
         """Whether the last step found nothing to do."""
-        self._tend = getattr(environment, "tend", lambda: None)
         environment.connect(agent, self.policies, clock)
         if hasattr(replay_buffer, "connect"):
             replay_buffer.connect(environment, agent)
@@ -42,7 +41,7 @@ class Worker:
 
     def step(self) -> int:
         """A piece of learning, or, when there is nothing to learn from, a piece of playing."""
-        self._tend()
+        self.experience.tend()
         did = int(self.agent.step())
         if not did and self.made < self.limit:
             did = self.ingest.step()
@@ -88,7 +87,8 @@ class Worker:
             self.environment.reopen(number)
 
     def _parts(self) -> dict[str, Snapshots]:
-        parts = {"agent": self.agent, "environment": self.environment, "ingest": self.ingest}
+        # ingest first: it takes what is on its way, and to ask an environment for that is to let it play
+        parts = {"ingest": self.ingest, "agent": self.agent, "environment": self.environment}
         return {name: part for name, part in parts.items() if isinstance(part, Snapshots)}
 
     def _arrived(self, rollout: Rollout) -> None:
@@ -122,6 +122,11 @@ class Experience:
                 self.give_back(rollout.stamp)
             found.append(Delivery(rollout, "environment", 0))
         return found
+
+    def tend(self) -> None:
+        """Look after workers who play by themselves, where there are any."""
+        if hasattr(self.environment, "tend"):
+            self.environment.tend()
 
     def release(self, stamp: Stamp) -> None:
         """The buffer has it: where it was copied, its memory is used again."""
@@ -158,6 +163,9 @@ class Background(Experience):
         if self._failed:
             raise self._failed[0]
         return [self._made.popleft() for _ in range(min(limit, len(self._made)))]
+
+    def tend(self) -> None:
+        """Done where it plays."""
 
     def give_back(self, stamp: Stamp) -> None:
         """Its memory goes back from the thread that plays: an environment is touched by one thread alone."""
