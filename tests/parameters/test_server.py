@@ -323,7 +323,7 @@ def test_it_is_a_policy_store() -> None:
     read = store.latest(at(2))
     assert read is not None and (read.version, read.steps) == (at(3), 30) and store.latest(at(3)) is None
     for late in (at(3), at(2), at(99, epoch=-1)):
-        with pytest.raises(Fenced, match=r"not newer than 0\.3, .*another learner"):
+        with pytest.raises(Fenced, match=r"not newer than 0\.3; another learner.*fetch the latest"):
             store.publish(Policy(late, read.params))
     with pytest.raises(ConfigError, match="keep their names and shapes"):
         store.publish(Policy(at(4), Params({"weights": np.ones(3), "mean": np.zeros(1)})))

@@ -6,10 +6,9 @@ import os
 import zlib
 
 from millstream.core import codec
-from millstream.core.data import NONE, Policy, Version
+from millstream.core.data import NONE, Policy, Version, check_newer
 from millstream.core.errors import CodecError
 from millstream.wires import pages
-from millstream.wires.memory import check_newer
 
 _MAGIC = 0x4D494C4C504F4C59  # "MILLPOLY"
 _BUFFERS = 3
