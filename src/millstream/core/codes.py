@@ -15,6 +15,8 @@ class Code(NamedTuple):
     http: int
 
 
+NAME_KEY = "mill-error"
+"""Under which metadata an error's name travels beside its code, so that the other side raises the very same."""
 FAULT = Code("INTERNAL", 500)
 """Whatever is no error of ours: a fault of the program."""
 CODES: dict[type[MillError], Code] = {
@@ -40,6 +42,11 @@ CODES: dict[type[MillError], Code] = {
 }
 
 
+def kind_of(error: MillError) -> type[MillError]:
+    """The nearest kind that the table knows, and so everyone who reads it."""
+    return next(kind for kind in type(error).__mro__ if kind in CODES)
+
+
 def code_of(error: BaseException) -> Code:
     """By the nearest kind that the table knows."""
-    return next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), FAULT)
+    return CODES[kind_of(error)] if isinstance(error, MillError) else FAULT
