@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from millstream.core.codes import FAULT, NAME_KEY, code_of, kind_of
+from millstream.core.codes import NAME_KEY, code_of, kind_of
 from millstream.core.errors import ConfigError, MillError, MissingPart, NotAllowed
 
 try:
@@ -80,16 +80,17 @@ def _translated(handler: Any) -> Any:
 
 
 def abort(context: Any, error: Exception) -> NoReturn:
-    """End a call with this error: ours by name, any other as a fault."""
-    if not context.is_active():  # the caller has gone, and nobody is to be told
-        context.abort(grpc.StatusCode.CANCELLED, "the caller has gone")
-    if not isinstance(error, MillError):
+    """End a call with this error: ours by name, any other as a fault that is told here in full."""
+    code, words = code_of(error).grpc, str(error)[:_TEXT]
+    if not context.is_active():
+        code, words = "CANCELLED", "the caller has gone"
+    elif isinstance(error, MillError):
+        context.set_trailing_metadata(((NAME_KEY, kind_of(error).__name__),))
+    else:
         traceback.print_exception(error, file=sys.stderr)
         words = f"a fault inside the service ({type(error).__name__}); what it printed says more"
-        context.abort(grpc.StatusCode[FAULT.grpc], words)
-    context.set_trailing_metadata(((NAME_KEY, kind_of(error).__name__),))
-    context.abort(grpc.StatusCode[code_of(error).grpc], str(error)[:_TEXT])
-    raise AssertionError("abort raises")
+    context.abort(grpc.StatusCode[code], words)  # it raises
+    raise error
 
 
 def _check_deadline(streaming: bool, context: Any) -> None:
