@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"millstream/protos/parameters.proto\x12\x15millstream.parameters\"(\n\x07Version\x12\r\n\x05\x65poch\x18\x01 \x01(\x12\x12\x0e\n\x06number\x18\x02 \x01(\x12\"(\n\x04\x43\x61ll\x12\x0e\n\x06\x63\x61ller\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\"&\n\x04Part\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x10\n\x08\x63hecksum\x18\x02 \x01(\x07\"`\n\x14GetParametersRequest\x12\x32\n\nnewer_than\x18\x01 \x01(\x0b\x32\x1e.millstream.parameters.Version\x12\x14\n\x0cwait_seconds\x18\x02 \x01(\x01\"\x13\n\x11GetVersionRequest\"T\n\nPolicyPart\x12\x0e\n\x04size\x18\x01 \x01(\x04H\x00\x12+\n\x04part\x18\x02 \x01(\x0b\x32\x1b.millstream.parameters.PartH\x00\x42\t\n\x07\x63ontent\"H\n\rPublishHeader\x12)\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1b.millstream.parameters.Call\x12\x0c\n\x04size\x18\x02 \x01(\x04\"}\n\x0bPublishPart\x12\x36\n\x06header\x18\x01 \x01(\x0b\x32$.millstream.parameters.PublishHeaderH\x00\x12+\n\x04part\x18\x02 \x01(\x0b\x32\x1b.millstream.parameters.PartH\x00\x42\t\n\x07\x63ontent\"\x06\n\x04\x44one\"3\n\x06\x41mount\x12\x10\n\x06number\x18\x01 \x01(\x01H\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x42\x07\n\x05value\"\x9d\x03\n\nPushHeader\x12)\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1b.millstream.parameters.Call\x12\x34\n\x04kind\x18\x02 \x01(\x0e\x32&.millstream.parameters.PushHeader.Kind\x12\x0e\n\x06worker\x18\x03 \x01(\t\x12/\n\x07version\x18\x04 \x01(\x0b\x32\x1e.millstream.parameters.Version\x12.\n\x07samples\x18\x05 \x01(\x0b\x32\x1d.millstream.parameters.Amount\x12-\n\x06weight\x18\x06 \x01(\x0b\x32\x1d.millstream.parameters.Amount\x12\x34\n\x04\x66orm\x18\x07 \x01(\x0e\x32&.millstream.parameters.PushHeader.Form\x12\x0c\n\x04size\x18\x08 \x01(\x04\" \n\x04Kind\x12\r\n\tGRADIENTS\x10\x00\x12\t\n\x05\x44\x45LTA\x10\x01\"(\n\x04\x46orm\x12\x08\n\x04\x46LAT\x10\x00\x12\t\n\x05NAMED\x10\x01\x12\x0b\n\x07NEITHER\x10\x02\"w\n\x08PushPart\x12\x33\n\x06header\x18\x01 \x01(\x0b\x32!.millstream.parameters.PushHeaderH\x00\x12+\n\x04part\x18\x02 \x01(\x0b\x32\x1b.millstream.parameters.PartH\x00\x42\t\n\x07\x63ontent\"\\\n\x07Receipt\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12/\n\x07version\x18\x02 \x01(\x0b\x32\x1e.millstream.parameters.Version\x12\x0e\n\x06reason\x18\x03 \x01(\t\"O\n\x11\x42\x65ginRoundRequest\x12)\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1b.millstream.parameters.Call\x12\x0f\n\x07\x63lients\x18\x02 \x03(\t\"\x1f\n\x0cRoundMembers\x12\x0f\n\x07\x63lients\x18\x01 \x03(\t\"<\n\x0f\x45ndRoundRequest\x12)\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1b.millstream.parameters.Call\"\x16\n\x14GetStatisticsRequest\"\x80\x03\n\nStatistics\x12/\n\x07version\x18\x01 \x01(\x0b\x32\x1e.millstream.parameters.Version\x12\r\n\x05steps\x18\x02 \x01(\x03\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\x03\x12?\n\x07refused\x18\x04 \x03(\x0b\x32..millstream.parameters.Statistics.RefusedEntry\x12\x10\n\x08replaced\x18\x05 \x01(\x03\x12\x0f\n\x07\x64ropped\x18\x06 \x01(\x03\x12\x0e\n\x06rounds\x18\x07 \x01(\x03\x12\x0f\n\x07waiting\x18\x08 \x01(\x03\x12\r\n\x05\x62ytes\x18\t \x01(\x03\x12\x0b\n\x03lag\x18\n \x01(\x01\x12\x0f\n\x07lag_max\x18\x0b \x01(\x03\x12\x14\n\x07\x65psilon\x18\x0c \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05\x64\x65lta\x18\r \x01(\x01H\x01\x88\x01\x01\x1a.\n\x0cRefusedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x42\n\n\x08_epsilonB\x08\n\x06_delta2\xfc\x04\n\nParameters\x12\x61\n\rGetParameters\x12+.millstream.parameters.GetParametersRequest\x1a!.millstream.parameters.PolicyPart0\x01\x12V\n\nGetVersion\x12(.millstream.parameters.GetVersionRequest\x1a\x1e.millstream.parameters.Version\x12V\n\x11PublishParameters\x12\".millstream.parameters.PublishPart\x1a\x1b.millstream.parameters.Done(\x01\x12I\n\x04Push\x12\x1f.millstream.parameters.PushPart\x1a\x1e.millstream.parameters.Receipt(\x01\x12[\n\nBeginRound\x12(.millstream.parameters.BeginRoundRequest\x1a#.millstream.parameters.RoundMembers\x12R\n\x08\x45ndRound\x12&.millstream.parameters.EndRoundRequest\x1a\x1e.millstream.parameters.Version\x12_\n\rGetStatistics\x12+.millstream.parameters.GetStatisticsRequest\x1a!.millstream.parameters.Statisticsb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"millstream/protos/parameters.proto\x12\x15millstream.parameters\"(\n\x07Version\x12\r\n\x05\x65poch\x18\x01 \x01(\x12\x12\x0e\n\x06number\x18\x02 \x01(\x12\"(\n\x04\x43\x61ll\x12\x0e\n\x06\x63\x61ller\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\"&\n\x04Part\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x10\n\x08\x63hecksum\x18\x02 \x01(\x07\"`\n\x14GetParametersRequest\x12\x32\n\nnewer_than\x18\x01 \x01(\x0b\x32\x1e.millstream.parameters.Version\x12\x14\n\x0cwait_seconds\x18\x02 \x01(\x01\"\x13\n\x11GetVersionRequest\"T\n\nPolicyPart\x12\x0e\n\x04size\x18\x01 \x01(\x04H\x00\x12+\n\x04part\x18\x02 \x01(\x0b\x32\x1b.millstream.parameters.PartH\x00\x42\t\n\x07\x63ontent\"H\n\rPublishHeader\x12)\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1b.millstream.parameters.Call\x12\x0c\n\x04size\x18\x02 \x01(\x04\"}\n\x0bPublishPart\x12\x36\n\x06header\x18\x01 \x01(\x0b\x32$.millstream.parameters.PublishHeaderH\x00\x12+\n\x04part\x18\x02 \x01(\x0b\x32\x1b.millstream.parameters.PartH\x00\x42\t\n\x07\x63ontent\"\x06\n\x04\x44one\"3\n\x06\x41mount\x12\x10\n\x06number\x18\x01 \x01(\x01H\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x42\x07\n\x05value\"\xbd\x02\n\nPushHeader\x12)\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1b.millstream.parameters.Call\x12\x34\n\x04kind\x18\x02 \x01(\x0e\x32&.millstream.parameters.PushHeader.Kind\x12\x0e\n\x06worker\x18\x03 \x01(\t\x12/\n\x07version\x18\x04 \x01(\x0b\x32\x1e.millstream.parameters.Version\x12.\n\x07samples\x18\x05 \x01(\x0b\x32\x1d.millstream.parameters.Amount\x12-\n\x06weight\x18\x06 \x01(\x0b\x32\x1d.millstream.parameters.Amount\x12\x0c\n\x04size\x18\x07 \x01(\x04\" \n\x04Kind\x12\r\n\tGRADIENTS\x10\x00\x12\t\n\x05\x44\x45LTA\x10\x01\"w\n\x08PushPart\x12\x33\n\x06header\x18\x01 \x01(\x0b\x32!.millstream.parameters.PushHeaderH\x00\x12+\n\x04part\x18\x02 \x01(\x0b\x32\x1b.millstream.parameters.PartH\x00\x42\t\n\x07\x63ontent\"\\\n\x07Receipt\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12/\n\x07version\x18\x02 \x01(\x0b\x32\x1e.millstream.parameters.Version\x12\x0e\n\x06reason\x18\x03 \x01(\t\"O\n\x11\x42\x65ginRoundRequest\x12)\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1b.millstream.parameters.Call\x12\x0f\n\x07\x63lients\x18\x02 \x03(\t\"\x1f\n\x0cRoundMembers\x12\x0f\n\x07\x63lients\x18\x01 \x03(\t\"<\n\x0f\x45ndRoundRequest\x12)\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1b.millstream.parameters.Call\"\x16\n\x14GetStatisticsRequest\"\x80\x03\n\nStatistics\x12/\n\x07version\x18\x01 \x01(\x0b\x32\x1e.millstream.parameters.Version\x12\r\n\x05steps\x18\x02 \x01(\x03\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\x03\x12?\n\x07refused\x18\x04 \x03(\x0b\x32..millstream.parameters.Statistics.RefusedEntry\x12\x10\n\x08replaced\x18\x05 \x01(\x03\x12\x0f\n\x07\x64ropped\x18\x06 \x01(\x03\x12\x0e\n\x06rounds\x18\x07 \x01(\x03\x12\x0f\n\x07waiting\x18\x08 \x01(\x03\x12\r\n\x05\x62ytes\x18\t \x01(\x03\x12\x0b\n\x03lag\x18\n \x01(\x01\x12\x0f\n\x07lag_max\x18\x0b \x01(\x03\x12\x14\n\x07\x65psilon\x18\x0c \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05\x64\x65lta\x18\r \x01(\x01H\x01\x88\x01\x01\x1a.\n\x0cRefusedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x42\n\n\x08_epsilonB\x08\n\x06_delta2\xfc\x04\n\nParameters\x12\x61\n\rGetParameters\x12+.millstream.parameters.GetParametersRequest\x1a!.millstream.parameters.PolicyPart0\x01\x12V\n\nGetVersion\x12(.millstream.parameters.GetVersionRequest\x1a\x1e.millstream.parameters.Version\x12V\n\x11PublishParameters\x12\".millstream.parameters.PublishPart\x1a\x1b.millstream.parameters.Done(\x01\x12I\n\x04Push\x12\x1f.millstream.parameters.PushPart\x1a\x1e.millstream.parameters.Receipt(\x01\x12[\n\nBeginRound\x12(.millstream.parameters.BeginRoundRequest\x1a#.millstream.parameters.RoundMembers\x12R\n\x08\x45ndRound\x12&.millstream.parameters.EndRoundRequest\x1a\x1e.millstream.parameters.Version\x12_\n\rGetStatistics\x12+.millstream.parameters.GetStatisticsRequest\x1a!.millstream.parameters.Statisticsb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -54,27 +54,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AMOUNT']._serialized_start=599
   _globals['_AMOUNT']._serialized_end=650
   _globals['_PUSHHEADER']._serialized_start=653
-  _globals['_PUSHHEADER']._serialized_end=1066
-  _globals['_PUSHHEADER_KIND']._serialized_start=992
-  _globals['_PUSHHEADER_KIND']._serialized_end=1024
-  _globals['_PUSHHEADER_FORM']._serialized_start=1026
-  _globals['_PUSHHEADER_FORM']._serialized_end=1066
-  _globals['_PUSHPART']._serialized_start=1068
-  _globals['_PUSHPART']._serialized_end=1187
-  _globals['_RECEIPT']._serialized_start=1189
-  _globals['_RECEIPT']._serialized_end=1281
-  _globals['_BEGINROUNDREQUEST']._serialized_start=1283
-  _globals['_BEGINROUNDREQUEST']._serialized_end=1362
-  _globals['_ROUNDMEMBERS']._serialized_start=1364
-  _globals['_ROUNDMEMBERS']._serialized_end=1395
-  _globals['_ENDROUNDREQUEST']._serialized_start=1397
-  _globals['_ENDROUNDREQUEST']._serialized_end=1457
-  _globals['_GETSTATISTICSREQUEST']._serialized_start=1459
-  _globals['_GETSTATISTICSREQUEST']._serialized_end=1481
-  _globals['_STATISTICS']._serialized_start=1484
-  _globals['_STATISTICS']._serialized_end=1868
-  _globals['_STATISTICS_REFUSEDENTRY']._serialized_start=1800
-  _globals['_STATISTICS_REFUSEDENTRY']._serialized_end=1846
-  _globals['_PARAMETERS']._serialized_start=1871
-  _globals['_PARAMETERS']._serialized_end=2507
+  _globals['_PUSHHEADER']._serialized_end=970
+  _globals['_PUSHHEADER_KIND']._serialized_start=938
+  _globals['_PUSHHEADER_KIND']._serialized_end=970
+  _globals['_PUSHPART']._serialized_start=972
+  _globals['_PUSHPART']._serialized_end=1091
+  _globals['_RECEIPT']._serialized_start=1093
+  _globals['_RECEIPT']._serialized_end=1185
+  _globals['_BEGINROUNDREQUEST']._serialized_start=1187
+  _globals['_BEGINROUNDREQUEST']._serialized_end=1266
+  _globals['_ROUNDMEMBERS']._serialized_start=1268
+  _globals['_ROUNDMEMBERS']._serialized_end=1299
+  _globals['_ENDROUNDREQUEST']._serialized_start=1301
+  _globals['_ENDROUNDREQUEST']._serialized_end=1361
+  _globals['_GETSTATISTICSREQUEST']._serialized_start=1363
+  _globals['_GETSTATISTICSREQUEST']._serialized_end=1385
+  _globals['_STATISTICS']._serialized_start=1388
+  _globals['_STATISTICS']._serialized_end=1772
+  _globals['_STATISTICS_REFUSEDENTRY']._serialized_start=1704
+  _globals['_STATISTICS_REFUSEDENTRY']._serialized_end=1750
+  _globals['_PARAMETERS']._serialized_start=1775
+  _globals['_PARAMETERS']._serialized_end=2411
 # @@protoc_insertion_point(module_scope)

@@ -80,28 +80,19 @@ class Amount(_message.Message):
     def __init__(self, number: _Optional[float] = ..., text: _Optional[str] = ...) -> None: ...
 
 class PushHeader(_message.Message):
-    __slots__ = ("call", "kind", "worker", "version", "samples", "weight", "form", "size")
+    __slots__ = ("call", "kind", "worker", "version", "samples", "weight", "size")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         GRADIENTS: _ClassVar[PushHeader.Kind]
         DELTA: _ClassVar[PushHeader.Kind]
     GRADIENTS: PushHeader.Kind
     DELTA: PushHeader.Kind
-    class Form(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
-        FLAT: _ClassVar[PushHeader.Form]
-        NAMED: _ClassVar[PushHeader.Form]
-        NEITHER: _ClassVar[PushHeader.Form]
-    FLAT: PushHeader.Form
-    NAMED: PushHeader.Form
-    NEITHER: PushHeader.Form
     CALL_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
-    FORM_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
     call: Call
     kind: PushHeader.Kind
@@ -109,9 +100,8 @@ class PushHeader(_message.Message):
     version: Version
     samples: Amount
     weight: Amount
-    form: PushHeader.Form
     size: int
-    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., kind: _Optional[_Union[PushHeader.Kind, str]] = ..., worker: _Optional[str] = ..., version: _Optional[_Union[Version, _Mapping]] = ..., samples: _Optional[_Union[Amount, _Mapping]] = ..., weight: _Optional[_Union[Amount, _Mapping]] = ..., form: _Optional[_Union[PushHeader.Form, str]] = ..., size: _Optional[int] = ...) -> None: ...
+    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., kind: _Optional[_Union[PushHeader.Kind, str]] = ..., worker: _Optional[str] = ..., version: _Optional[_Union[Version, _Mapping]] = ..., samples: _Optional[_Union[Amount, _Mapping]] = ..., weight: _Optional[_Union[Amount, _Mapping]] = ..., size: _Optional[int] = ...) -> None: ...
 
 class PushPart(_message.Message):
     __slots__ = ("header", "part")

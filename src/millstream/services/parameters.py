@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
-from millstream.core.codec import decode_policy, decode_tensors, encode_policy
+from millstream.core import pushes
+from millstream.core.codec import decode_policy, encode_policy
 from millstream.core.data import NONE, Policy, Receipt, Version
 from millstream.core.errors import CodecError
 from millstream.core.parts import Joined, cut
@@ -88,7 +87,7 @@ class Service(stubs.ParametersServicer):
         push = self._parameters.push_gradients if gradients else self._parameters.push_delta
         version: Any = _version(header.version) if header.HasField("version") else None
         samples, weight = _amount(header, "samples", 1), _amount(header, "weight", None)
-        return push(header.worker, version, _tensors(header.form, data), samples, weight)
+        return push(header.worker, version, pushes.decode(data), samples, weight)
 
     def _received(self, requests: Iterator[Any]) -> tuple[Any, memoryview]:
         """The header and all that follows it."""
@@ -107,16 +106,6 @@ class Service(stubs.ParametersServicer):
             data = encode_policy(policy)
             self._encoded = policy, data
         return data
-
-
-def _tensors(form: int, data: memoryview) -> Any:
-    """What was pushed, in the form in which the worker had it; the server judges it."""
-    if form == messages.PushHeader.NEITHER:
-        return bytes(data).decode(errors="replace")
-    tensors, _ = decode_tensors(data)
-    if form == messages.PushHeader.NAMED:
-        return tensors
-    return tensors.get("", np.empty(0, bool))
 
 
 def _amount(header: Any, name: str, default: int | None) -> Any:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from millstream.core.codec import decode_policy, encode_policy, encode_tensors
+from millstream.core.codec import decode_policy, encode_policy
 from millstream.core.data import NONE, Policy, Receipt, Statistics, Version
-from millstream.core.errors import CodecError, RunError, TooLarge
+from millstream.core.errors import RunError, TooLarge
 from millstream.core.parts import Joined, cut
 from millstream.core.ports import Clock
+from millstream.core.pushes import amount_text, encode, version_pair, worker_text
 from millstream.protos import parameters_pb2 as messages
 from millstream.protos import parameters_pb2_grpc as stubs
 from millstream.wires.line import Line
@@ -84,7 +83,9 @@ class RemoteParameters:
     def publish(self, policy: Policy) -> None:
         """Make this the latest, whole; Fenced when it is not newer."""
         data = encode_policy(policy)
-        header = messages.PublishHeader(call=self._call(), size=_size(len(data)))
+        if len(data) > LARGEST:
+            raise TooLarge(f"a policy of {len(data):,} bytes is more than travels at once, which is {LARGEST:,}")
+        header = messages.PublishHeader(call=self._call(), size=len(data))
         self._send(self._stub.PublishParameters, messages.PublishPart, header, data)
 
     def push_gradients(
@@ -113,16 +114,15 @@ class RemoteParameters:
         self._line.close()
 
     def _push(self, kind: Any, worker: Any, version: Any, pushed: Any, samples: Any, weight: Any) -> Receipt:
-        form, data = _encoded(pushed)
+        data = encode(pushed, LARGEST)
         header = messages.PushHeader(
             call=self._call(),
             kind=kind,
-            worker=_worker(worker),
+            worker=worker_text(worker),
             version=_message(version),
             samples=_amount(samples),
             weight=None if weight is None else _amount(weight),
-            form=form,
-            size=_size(len(data)),
+            size=len(data),
         )
         told = self._send(self._stub.Push, messages.PushPart, header, data)
         return Receipt(told.accepted, _version(told.version), told.reason)
@@ -161,43 +161,14 @@ def _received(stream: Iterator[Any]) -> memoryview | None:
     return joined.whole()
 
 
-def _encoded(pushed: Any) -> tuple[Any, bytes]:
-    """A push as bytes. What is not made of arrays goes as a text, so that the server refuses and counts it."""
-    named = isinstance(pushed, Mapping)
-    try:
-        tensors = {str(name): np.asarray(value) for name, value in (pushed if named else {"": pushed}).items()}
-        _size(sum(tensor.nbytes for tensor in tensors.values()))
-        return messages.PushHeader.NAMED if named else messages.PushHeader.FLAT, encode_tensors(tensors)
-    except TooLarge:
-        raise
-    except Exception as error:  # a stranger's object may raise anything
-        kind = "" if isinstance(error, CodecError) else f"{type(error).__name__}: "
-        return messages.PushHeader.NEITHER, f"{kind}{error}"[:200].encode()
-
-
-def _size(size: int) -> int:
-    if size > LARGEST:
-        raise TooLarge(f"{size:,} bytes are more than travels at once, which is {LARGEST:,}")
-    return size
-
-
-def _worker(worker: Any) -> str:
-    return str(worker) if isinstance(worker, str | int) and not isinstance(worker, bool) else ""
-
-
 def _amount(value: Any) -> Any:
-    try:
-        number = None if isinstance(value, bool | str) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = None
-    return messages.Amount(text=f"{value!r:.200}") if number is None else messages.Amount(number=number)
+    told = amount_text(value)
+    return messages.Amount(text=told) if isinstance(told, str) else messages.Amount(number=told)
 
 
 def _message(version: Any) -> Any:
-    """A version; nothing when it is none, which the server refuses."""
-    if not isinstance(version, Version) or type(version.epoch) is not int or type(version.number) is not int:
-        return None
-    return messages.Version(epoch=version.epoch, number=version.number)
+    pair = version_pair(version)
+    return None if pair is None else messages.Version(epoch=pair[0], number=pair[1])
 
 
 def _version(message: Any) -> Version:
