@@ -101,7 +101,6 @@ def _server(listening: Listening) -> Any:
     options = (
         ("grpc.so_reuseport", 0),  # or a second service would share the port, and each get half of the calls
         ("grpc.max_receive_message_length", listening.message),
-        ("grpc.max_concurrent_streams", listening.calls),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING),
     )
     # As many threads as calls: what is let in is answered, never queued unseen.
