@@ -4,9 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ENV ?= CartPole-v1
 ARGS ?=
-TEST_EXTRAS := test,torch,atari,envpool,onnx,yaml,video,classic,box2d,wandb,mlflow
+TEST_EXTRAS := test,torch,atari,envpool,onnx,yaml,video,classic,box2d,grpc,wandb,mlflow
 
-.PHONY: train test test-slow check bench learn format clean help
+.PHONY: train test test-slow check bench learn protos format clean help
 
 train: $(VENV)/.ready  ## train an agent (ENV=CartPole-v1, ARGS="--seed 2")
 	$(BIN)/mill train $(ENV) --capture-video $(ARGS)
@@ -28,6 +28,9 @@ bench: $(VENV)/.ready-test  ## measure against peers, each in an environment of 
 
 learn: $(VENV)/.ready-test  ## measure the presets again and redraw their curves (ARGS="--only LunarLander-v3")
 	$(BIN)/python benchmarks/learn.py $(ARGS)
+
+protos: $(VENV)/.ready-test  ## generate the stubs of protos/*.proto again
+	PYTHON=$(BIN)/python bash compile_proto.sh
 
 format: $(VENV)/.ready-test  ## bring the code into its style
 	$(BIN)/ruff format .

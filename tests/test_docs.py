@@ -22,7 +22,7 @@ from millstream.doors.cli import parser_for
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(ROOT.glob("docs/**/*.md"))
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
-ROOMS = sorted(path.parent.name for path in ROOT.glob("src/millstream/*/__init__.py"))
+ROOMS = sorted({path.parent.name for path in ROOT.glob("src/millstream/*/__init__.py")} - {"protos"})
 LIMIT = 300 * 1024
 
 _FENCE = re.compile(

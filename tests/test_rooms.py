@@ -14,7 +14,24 @@ import millstream
 
 SOURCE = Path(millstream.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
-ROOMS = ("core", "envs", "agents", "actor", "replay", "learner", "parameters", "wires", "hosts", "control", "telemetry")
+WRITTEN = [path for path in FILES if not path.stem.endswith(("_pb2", "_pb2_grpc"))]
+"""All but what is generated."""
+ROOMS = (
+    "core",
+    "envs",
+    "agents",
+    "actor",
+    "replay",
+    "learner",
+    "parameters",
+    "wires",
+    "hosts",
+    "control",
+    "telemetry",
+    "services",
+)
+STUBS = ("wires/grpc.py", "services/")
+"""Who may know the stubs of protos/, which are generated."""
 DOORS = {
     "core",
     "config",
@@ -24,6 +41,7 @@ DOORS = {
     "playing",
     "exporting",
     "catalogue",
+    "service",
     "control",
     "telemetry",
     "doors",
@@ -34,6 +52,9 @@ FENCED = {
     "gymnasium": ("envs/",),
     "ale_py": ("envs/",),
     "envpool": ("envs/envpool.py",),
+    "grpc": ("wires/line.py", "services/", "protos/"),
+    "grpc_health": ("services/serving.py",),
+    "google": ("protos/",),
     "cv2": ("envs/",),
     "PIL": ("envs/",),
     "imageio_ffmpeg": ("envs/recording.py",),
@@ -69,7 +90,7 @@ def ours(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_imports_core_and_itself_only(room: str) -> None:
-    wrong = {name_of(path): ours(path) - {"core", room} for path in (SOURCE / room).rglob("*.py")}
+    wrong = {name_of(path): ours(path) - {"core", room, "protos"} for path in (SOURCE / room).rglob("*.py")}
     assert {path: found for path, found in wrong.items() if found} == {}
 
 
@@ -86,6 +107,11 @@ def test_each_outside_system_is_spoken_to_in_one_place() -> None:
         if not name_of(path).startswith(FENCED[package])
     ]
     assert wrong == []
+
+
+def test_stubs_are_used_only_where_they_are_spoken() -> None:
+    known = [name_of(path) for path in FILES if "protos" in ours(path)]
+    assert known and [name for name in known if not name.startswith((*STUBS, "protos/"))] == []
 
 
 def test_no_bytes_are_ever_run() -> None:
@@ -108,7 +134,7 @@ def test_no_bytes_are_ever_run() -> None:
 
 def test_everything_public_says_what_it_is() -> None:
     silent = []
-    for path in FILES:
+    for path in WRITTEN:
         tree = ast.parse(path.read_text())
         named = [(name_of(path), tree), *((node.name, node) for node in tree.body if isinstance(node, _NAMED))]
         for node in tree.body:

@@ -18,14 +18,31 @@ class Ends:
         self.writer, self.reader = writer, reader
 
 
-@pytest.fixture(params=["memory", "shared", "server"])
+@pytest.fixture(params=["memory", "shared", "server", "grpc"])
 def store(request):
+    if request.param == "grpc":
+        return over_the_network(request.addfinalizer)
     if request.param != "shared":
         one = MemoryPolicies() if request.param == "memory" else ParameterServer()
         return Ends(one, one)
     writer = SharedPolicies.create()
     request.addfinalizer(writer.close)
     return Ends(writer, SharedPolicies(writer.descriptor))
+
+
+def over_the_network(later):
+    pytest.importorskip("grpc")
+    from millstream.services import parameters
+    from millstream.services.serving import Listening, Served
+    from millstream.wires.grpc import RemoteParameters
+
+    served = Served(Listening(), [parameters.offer(ParameterServer())])
+    served.start()
+    later(served.stop)
+    writer, reader = (RemoteParameters(served.address, timeout=20) for _ in range(2))
+    later(writer.close)
+    later(reader.close)
+    return Ends(writer, reader)
 
 
 @pytest.fixture

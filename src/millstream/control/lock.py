@@ -12,7 +12,7 @@ from millstream.core.errors import Fenced
 class RunLock:
     """Held from construction to close, or to the death of the process. Children do not inherit it."""
 
-    def __init__(self, folder: Path, what: str = "run") -> None:
+    def __init__(self, folder: Path, what: str = "run", advice: str = "") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._descriptor = os.open(folder / f"{what}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -21,7 +21,7 @@ class RunLock:
             holder = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip()
             os.close(self._descriptor)
             text = f"another {what} (process {holder or 'starting'}) is at work in {folder}; stop it first"
-            raise Fenced(f"{text}: mill stop {folder.name}") from error
+            raise Fenced(f"{text}{f', {advice}' if advice else f': mill stop {folder.name}'}") from error
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 

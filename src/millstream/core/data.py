@@ -8,6 +8,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
+from millstream.core.errors import Fenced
+
 Array: TypeAlias = Any
 """A NumPy array, or a tensor of a library that follows the array API standard."""
 Carry: TypeAlias = Mapping[str, Array]
@@ -32,6 +34,19 @@ class Version:
 
 NONE = Version(-1, -1)
 """Older than every policy."""
+
+
+def words(version: Version) -> str:
+    """A version as people say it."""
+    return f"{version.epoch}.{version.number}"
+
+
+def check_newer(version: Version, latest: Version, advice: str = "so this one must end") -> None:
+    """Raise Fenced unless the version is newer than the latest."""
+    if version <= latest:
+        raise Fenced(
+            f"policy {words(version)} is not newer than {words(latest)}; another learner owns this run, {advice}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +129,39 @@ class Policy:
     version: Version
     params: Params
     steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The answer to a push."""
+
+    accepted: bool
+    version: Version  # what the server holds now: fetch it when yours is older
+    reason: str = ""  # why not: the word under which it is counted, then what was got
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What happened since a parameter server was made."""
+
+    version: Version
+    steps: int  # samples behind the parameters; with privacy, those before it began
+    accepted: int  # pushes
+    refused: Mapping[str, int]  # pushes by the first word of their reason
+    replaced: int  # pushes that took the place of an earlier one by the same worker in one round
+    dropped: int  # accepted pushes whose round was given up: overtaken by a publish, a load, or a new round
+    rounds: int  # updates made of pushes
+    waiting: int  # pushes in the open round
+    bytes: int  # of accepted pushes, as float32
+    lag: float  # versions by which accepted pushes were behind, on average
+    lag_max: int
+    epsilon: float | None = None  # privacy spent, for `delta`
+    delta: float | None = None
+
+    @property
+    def stale(self) -> int:
+        """Pushes refused because they were too many versions behind."""
+        return self.refused.get("stale", 0)
 
 
 @dataclass(frozen=True, slots=True)

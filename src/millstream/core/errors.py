@@ -13,13 +13,21 @@ MillError
 ├── RunError         no such run, or it is not running
 ├── CodecError       bytes that are not a message
 ├── Fenced           another learner owns this run
-└── WorkerFailed     a worker died and could not be replaced
+├── WorkerFailed     a worker died and could not be replaced
+├── NotAllowed       no token, or a wrong one
+├── TooLarge         more bytes than are taken at once
+└── Unavailable      a service does not answer; it can be tried again
+    ├── Busy         it answers too many calls already
+    └── TimedOut     it did not answer in time; nobody knows whether it did what was asked
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+
+TEMPORARY = 75
+"""The exit code that `sysexits.h` calls a temporary failure: a worker that ends so is replaced."""
 
 
 class MillError(Exception):
@@ -61,8 +69,7 @@ class EnvError(MillError):
 class EnvLost(EnvError):
     """A process of the environment was killed; it can be tried again."""
 
-    exit_code = 75
-    """What `sysexits.h` calls a temporary failure: a worker that ends so is replaced."""
+    exit_code = TEMPORARY
 
 
 class AgentError(MillError):
@@ -95,3 +102,31 @@ class Fenced(MillError):
 
 class WorkerFailed(MillError):
     """A worker died and could not be replaced."""
+
+
+class NotAllowed(MillError):
+    """No token, or a wrong one."""
+
+
+class TooLarge(MillError):
+    """More bytes than are taken at once."""
+
+
+class Unavailable(MillError):
+    """A service does not answer; it can be tried again."""
+
+    exit_code = TEMPORARY
+
+
+class Busy(Unavailable):
+    """It answers too many calls already."""
+
+
+class TimedOut(Unavailable):
+    """It did not answer in time; nobody knows whether it did what was asked."""
+
+
+def named(name: str, text: str) -> MillError | None:
+    """The error of this name, as another process told it; None when there is no such error."""
+    kind = globals().get(name)
+    return kind(text) if isinstance(kind, type) and issubclass(kind, MillError) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from numpy.random import Generator
@@ -18,10 +18,12 @@ from millstream.core.data import (
     Lesson,
     Params,
     Policy,
+    Receipt,
     Rollout,
     Sample,
     Stamp,
     Start,
+    Statistics,
     Step,
     Stop,
     Version,
@@ -178,6 +180,43 @@ class PolicyStore(Protocol):
 
     def latest(self, newer_than: Version = NONE) -> Policy | None:
         """The latest policy, or None when there is nothing newer than that."""
+
+
+@runtime_checkable
+class Parameters(PolicyStore, Protocol):
+    """Parameters that workers push gradients or deltas to. A push that is wrong is a receipt that says so."""
+
+    @property
+    def version(self) -> Version:
+        """The latest version; NONE while there are no parameters."""
+
+    def get(self) -> Policy:
+        """The latest policy; RunError while there is none."""
+
+    def wait(self, newer_than: Version, timeout: float) -> Policy | None:
+        """Like `latest`, but for at most `timeout` seconds it waits for something newer."""
+
+    def push_gradients(
+        self, worker: str | int, version: Version, gradients: Any, samples: float = 1, weight: float | None = None
+    ) -> Receipt:
+        """Descend along gradients that were computed on `version` from so many samples."""
+
+    def push_delta(
+        self, client: str | int, version: Version, delta: Any, samples: float = 1, weight: float | None = None
+    ) -> Receipt:
+        """Go along what a client learnt on its own: its weights less those of `version`."""
+
+    def begin_round(self, clients: Iterable[str | int]) -> frozenset[str]:
+        """Open a round for these clients, and say who takes part."""
+
+    def end_round(self) -> Version:
+        """Apply what the open round has, and say which version is the latest."""
+
+    def statistics(self) -> Statistics:
+        """What was counted since the server was made."""
+
+    def close(self) -> None:
+        """Take no more pushes."""
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ import argparse
 import dataclasses
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NoReturn
@@ -21,6 +21,7 @@ GROUPS = {
     "Train": ("train", "resume", "eval"),
     "Look": ("runs", "show", "plot", "record", "export"),
     STEERING: ("status",),
+    "Serve": ("service",),
     "Choose": ("envs", "algos", "presets", "doctor"),
 }
 
@@ -44,6 +45,7 @@ COMMANDS = {
     "record": Command("judging", "write a video of a run's policy playing", "mill record latest --out film.gif"),
     "export": Command("judging", "write a policy for use elsewhere", "mill export latest --format onnx"),
     "status": Command("steer", "ask a run how it is doing", "mill status latest"),
+    "service": Command("service", "list the services, or be one", "mill service parameters --port 50055"),
     "envs": Command("choose", "list environments, or check one of your own", "mill envs check my_module:make_env"),
     "algos": Command("choose", "list algorithms, or the hyper-parameters of one", "mill algos ppo"),
     "presets": Command("choose", "list settings that are known to work", "mill presets"),
@@ -137,8 +139,16 @@ def _unknown_option(parser: Parser, unknown: Sequence[str]) -> UnknownName:
     first = unknown[0]
     if not first.startswith("-"):
         return UnknownName(f"{parser.prog} does not know what to do with {first!r}; see {parser.prog} --help")
-    known = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
+    known = [option for option in _options(parser) if option.startswith("--")]
     return UnknownName.of("option", first.split("=")[0], known, f"see {parser.prog} --help")
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:
+        yield from action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from _options(each)
 
 
 def _quiet_arithmetic() -> None:

@@ -66,9 +66,8 @@ def known(error: Exception) -> Exception:
 def cause(error: WorkerFailed) -> MillError:
     """What the worker complained of, without saying who it was; as it is where the worker did not know either."""
     found = _WORKER.match(str(error))
-    kind = getattr(errors, found["kind"], None) if found else None
-    if found and isinstance(kind, type) and issubclass(kind, MillError):
-        told: MillError = kind(found["text"])
+    told = errors.named(found["kind"], found["text"]) if found else None
+    if told is not None:
         for note in getattr(error, "__notes__", ()):
             told.add_note(note)
         return told

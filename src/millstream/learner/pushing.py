@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from millstream.core import tree
-from millstream.core.data import NONE, Array, Batch, Gradients, Params, Policy, Rollout, Version
+from millstream.core.data import NONE, Array, Batch, Gradients, Params, Rollout
 from millstream.core.errors import AgentError
-from millstream.core.ports import Adopts, Agent
+from millstream.core.ports import Adopts, Agent, Parameters
 from millstream.learner import batches
 
 WEIGHTS = "weights"
 """What agents call their flat vector."""
-
-
-class Answer(Protocol):
-    """What a push is answered."""
-
-    accepted: bool
-    reason: str
-
-
-class Parameters(Protocol):
-    """As much of a parameter server as a worker needs."""
-
-    def latest(self, newer_than: Version = NONE) -> Policy | None:
-        """The latest parameters, or None when there is nothing newer than that."""
-
-    def push_gradients(self, worker: str, version: Version, gradients: Array, samples: float) -> Answer:
-        """Descend along these gradients."""
 
 
 class Pushing:

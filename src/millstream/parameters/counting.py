@@ -1,46 +1,11 @@
-"""What a push is answered, and what the server has counted."""
+"""What the server has counted."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
 
-from millstream.core.data import Version
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """The answer to a push."""
-
-    accepted: bool
-    version: Version  # what the server holds now: fetch it when yours is older
-    reason: str = ""  # why not: the word under which it is counted, then what was got
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """What happened since the server was made."""
-
-    version: Version
-    steps: int  # samples behind the parameters; with privacy, those before it began
-    accepted: int  # pushes
-    refused: Mapping[str, int]  # pushes by the first word of their reason
-    replaced: int  # pushes that took the place of an earlier one by the same worker in one round
-    dropped: int  # accepted pushes whose round was given up: overtaken by a publish, a load, or a new round
-    rounds: int  # updates made of pushes
-    waiting: int  # pushes in the open round
-    bytes: int  # of accepted pushes, as float32
-    lag: float  # versions by which accepted pushes were behind, on average
-    lag_max: int
-    epsilon: float | None = None  # privacy spent, for `delta`
-    delta: float | None = None
-
-    @property
-    def stale(self) -> int:
-        """Pushes refused because they were too many versions behind."""
-        return self.refused.get("stale", 0)
+from millstream.core.data import Statistics, Version
 
 
 class Counts:

@@ -144,6 +144,8 @@ def _finite(tensor: Array) -> bool:
 
 def _array(value: Any, name: str) -> np.ndarray:
     """What came, as an array of real numbers."""
+    if isinstance(value, str):
+        raise Refusal("type", f"{name} is no array: {value:.200}")
     try:
         array = np.asarray(value)
     except Exception as error:  # a stranger's object may raise anything, and must not end the server for it

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from millstream.core.data import Version
+from millstream.core.data import Version, words
 from millstream.parameters.layout import Refusal
 
 _MOST = 2.0**53
@@ -91,8 +91,3 @@ def lag(version: Any, current: Version, limit: int | None) -> int:
     if limit is not None and behind > limit:
         raise Refusal("stale", f"{words(version)} is {behind} versions behind, at most {limit} are borne; {at}")
     return behind
-
-
-def words(version: Version) -> str:
-    """A version as people say it."""
-    return f"{version.epoch}.{version.number}"

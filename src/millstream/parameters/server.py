@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from millstream.core.data import NONE, Array, Params, Policy, Version
-from millstream.core.errors import CheckpointError, ConfigError, Diverged, Fenced, MillError, RunError
+from millstream.core.data import NONE, Array, Params, Policy, Receipt, Statistics, Version, check_newer
+from millstream.core.errors import CheckpointError, ConfigError, Diverged, MillError, RunError
 from millstream.core.files import replace_durably
 from millstream.parameters import optimise, options, saving
 from millstream.parameters.aggregate import Aggregate
 from millstream.parameters.combine import Combiner
-from millstream.parameters.counting import Counts, Receipt, Statistics
+from millstream.parameters.counting import Counts
 from millstream.parameters.held import Held
 from millstream.parameters.layout import Layout, Pushed, Refusal, params_of
 from millstream.parameters.optimise import Optimiser
 from millstream.parameters.privacy import Privacy
-from millstream.parameters.rounds import Push, Round, amount, lag, words, worker_name
+from millstream.parameters.rounds import Push, Round, amount, lag, worker_name
 
 FIRST = Version(0, 0)
 
@@ -110,11 +110,7 @@ class ParameterServer:
         """Make this the latest, whole; Fenced when it is not newer."""
         with self._writing:
             self._check_open()
-            if policy.version <= self.version:
-                raise Fenced(
-                    f"policy {words(policy.version)} is not newer than {words(self.version)}, which this server holds; "
-                    "pushes or another learner moved it on: fetch the latest and publish a newer version"
-                )
+            check_newer(policy.version, self.version, "or pushes moved it on: fetch the latest and publish a newer one")
             held = self._prepared(policy, policy.version)
             self._give_up_round(Round(self.quorum))
             self._set(held)

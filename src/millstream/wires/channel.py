@@ -42,6 +42,10 @@ class Channel:
         """Messages that have not left yet."""
         return len(self._outbox) + bool(self._leaving)
 
+    def fileno(self) -> int:
+        """What the system knows the socket by, for who wants to wait for it."""
+        return self._end.fileno()
+
     def send(self, topic: Topic[Any], body: Report) -> bool:
         """Put a message on its way; False: full, ask again, or the other end is gone."""
         if self.closed:

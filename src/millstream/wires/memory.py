@@ -9,8 +9,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from millstream.core.data import NONE, Delivery, Params, Policy, Rollout, Stamp, Version
-from millstream.core.errors import Fenced
+from millstream.core.data import NONE, Delivery, Params, Policy, Rollout, Stamp, Version, check_newer
 from millstream.core.ports import Subscription
 from millstream.core.topics import EXPERIENCES, Topic
 from millstream.wires.log import Log
@@ -172,15 +171,6 @@ class MemoryPolicies:
         """The latest policy, or None when there is nothing newer than that."""
         latest = self._latest
         return latest if latest is not None and latest.version > newer_than else None
-
-
-def check_newer(version: Version, latest: Version) -> None:
-    """Raise Fenced unless the version is newer than the latest."""
-    if version <= latest:
-        raise Fenced(
-            f"policy {version.epoch}.{version.number} is not newer than {latest.epoch}.{latest.number}; "
-            "another learner owns this run, so this one must end"
-        )
 
 
 def _identity(held: _Held) -> tuple[int, int]:

@@ -6,10 +6,9 @@ import os
 import zlib
 
 from millstream.core import codec
-from millstream.core.data import NONE, Policy, Version
+from millstream.core.data import NONE, Policy, Version, check_newer
 from millstream.core.errors import CodecError
 from millstream.wires import pages
-from millstream.wires.memory import check_newer
 
 _MAGIC = 0x4D494C4C504F4C59  # "MILLPOLY"
 _BUFFERS = 3
@@ -32,6 +31,19 @@ class SharedPolicies:
     def create(cls, name: str = "policies") -> SharedPolicies:
         """A store over new memory."""
         return cls(pages.create(name))
+
+    @property
+    def version(self) -> Version:
+        """The latest version; NONE when there is none."""
+        words = self._words or self._attached()
+        count = words[_COUNT] if words else 0
+        return self._version(words, count) if words and count else NONE
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of the largest policy that fits; 0 before the first."""
+        words = self._words or self._attached()
+        return words[_CAPACITY] if words else 0
 
     def publish(self, policy: Policy) -> None:
         """Make this the latest; Fenced when it is not newer, because then another learner is at work."""

@@ -88,19 +88,29 @@ class Ring:
         if slab is None or self._words is None:
             return False
         codec.seal(slab, rollout)
-        published = self._words[_PUBLISHED]
-        place = published % self._window
-        self._words[_EPOCHS + place] = rollout.stamp.epoch
-        self._words[_SEQUENCES + place] = rollout.stamp.sequence
-        pages.fence()
-        self._words[_PUBLISHED] = published + 1
+        self.commit(rollout.stamp.epoch, rollout.stamp.sequence)
         return True
+
+    def commit(self, epoch: int, sequence: int) -> None:
+        """Count the claimed slab as published: all of it is written."""
+        words = self._words
+        if words is None:
+            raise CodecError("nothing was claimed, so there is nothing to publish")
+        published = words[_PUBLISHED]
+        place = published % self._window
+        words[_EPOCHS + place], words[_SEQUENCES + place] = epoch, sequence
+        pages.fence()
+        words[_PUBLISHED] = published + 1
 
     # --- the reader's side
 
     def read(self, position: int) -> Rollout:
         """A rollout that is published and not released; its arrays live in the slab until it is released."""
-        return codec.decode(self._slabs[position % self._window])
+        return codec.decode(self.slab(position))
+
+    def slab(self, position: int) -> memoryview:
+        """The memory of what is published and not released."""
+        return self._slabs[position % self._window]
 
     def release(self, stamp: Stamp) -> None:
         """Give this slab and those before it back to the writer; nothing happens when that was done before."""
@@ -110,9 +120,15 @@ class Ring:
         for position in range(words[_RELEASED], words[_PUBLISHED]):
             place = position % self._window
             if (words[_EPOCHS + place], words[_SEQUENCES + place]) == (stamp.epoch, stamp.sequence):
-                pages.fence()
-                words[_RELEASED] = position + 1
+                self.free(position)
                 return
+
+    def free(self, position: int) -> None:
+        """Give the slab of this position and those before it back to the writer."""
+        words = self._attached()
+        if words is not None:
+            pages.fence()
+            words[_RELEASED] = position + 1
 
     def close(self) -> None:
         """Let go of the descriptor; views that are still in use keep the memory."""

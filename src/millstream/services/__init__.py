@@ -1,0 +1,1 @@
+"""Thin network shells around a port: one file a service, and the one way in which all of them are served."""
