@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from millstream.library.ensemble import AgentEnsemble
     from millstream.library.environment import DistributedEnvironment
     from millstream.loops.asynchronous import AsyncMainLoop
+    from millstream.loops.distributed import DistributedMainLoop
     from millstream.loops.main import MainLoop
     from millstream.parameters.server import ParameterServer
     from millstream.playing import Player, load
@@ -29,6 +30,7 @@ __all__ = [
     "Callbacks",
     "DistributedAgent",
     "DistributedEnvironment",
+    "DistributedMainLoop",
     "MainLoop",
     "ParameterServer",
     "Player",
@@ -48,6 +50,7 @@ _HOMES = {
     "Callbacks": "running",
     "DistributedAgent": "library.agent",
     "DistributedEnvironment": "library.environment",
+    "DistributedMainLoop": "loops.distributed",
     "MainLoop": "loops.main",
     "ParameterServer": "parameters.server",
     "Player": "playing",
@@ -59,7 +62,7 @@ _HOMES = {
     "resume": "training",
     "train": "training",
 }
-"""Where each public name lives. They are fetched when first asked for, so that `import millstream` is light, and checked from then on."""
+"""Where each public name lives. They are fetched, and checked from then on, when first asked for: imports are light."""
 
 
 def __getattr__(name: str) -> Any:

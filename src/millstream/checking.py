@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any
 
 from beartype import BeartypeConf, beartype
 
 from millstream.core.errors import ConfigError
-
-T = TypeVar("T")
 
 
 class WrongArgument(ConfigError, TypeError):
@@ -18,6 +16,6 @@ class WrongArgument(ConfigError, TypeError):
 _RULES = BeartypeConf(violation_type=WrongArgument, is_color=False, is_pep484_tower=True)
 
 
-def checked(public: T) -> T:
+def checked(public: Any) -> Any:
     """A function or a class whose calls are checked against its annotations."""
     return beartype(conf=_RULES)(public)

@@ -96,7 +96,7 @@ def _parameters(config: ParametersConfig, ready: Ready, clock: Clock) -> None:
     names = ("mode", "quorum", "aggregation", "optimiser", "learning_rate", "max_staleness")
     chosen: dict[str, Any] = {name: getattr(config, name) for name in names}
     server = ParameterServer(**chosen, privacy=_privacy(config))
-    served = Served(_listening(config), [offer(server)])  # before its file is touched: another may be at work here
+    served = Served(listening(config), [offer(server)])  # before its file is touched: another may be at work here
     with contextlib.ExitStack() as stack:
         kept: list[Checkpointing] = []
         if config.checkpoint is not None:
@@ -143,7 +143,8 @@ def _until_told() -> Iterator[list[int]]:
             signal.signal(each, handler)
 
 
-def _listening(config: ServiceConfig) -> Listening:
+def listening(config: ServiceConfig) -> Listening:
+    """Where a service listens, its files read."""
     from millstream.services.serving import Listening
 
     tls = None
@@ -151,11 +152,12 @@ def _listening(config: ServiceConfig) -> Listening:
         if config.tls_certificate is None or config.tls_key is None:
             raise ConfigError("a certificate and its key go together: --tls-certificate and --tls-key")
         tls = _read(config.tls_certificate, "certificate"), _read(config.tls_key, "key")
-    token = None if config.token_file is None else _token(config.token_file)
-    return Listening(config.host, config.port, token, tls, config.calls, grace=config.grace)
+    word = None if config.token_file is None else token(config.token_file)
+    return Listening(config.host, config.port, word, tls, config.calls, grace=config.grace)
 
 
-def _token(name: str) -> str:
+def token(name: str) -> str:
+    """The word in a token file."""
     text = _read(name, "token file").decode(errors="replace").strip()
     if not (text.isascii() and text.isprintable() and len(text.split()) == 1):
         raise ConfigError(

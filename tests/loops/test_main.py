@@ -211,7 +211,7 @@ def test_what_goes_wrong_in_the_background_is_raised_here() -> None:
         loop.run_training(1_000, "async")
 
 
-# --- parts of one's own: each of the five can be another class with the same methods -----------------------------------
+# --- parts of one's own: each of the five can be another class with the same methods ---------------------------------
 
 
 class Swapped:

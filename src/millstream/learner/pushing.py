@@ -18,38 +18,42 @@ WEIGHTS = "weights"
 class Pushing:
     """An algorithm whose optimiser is a parameter server. All else is the algorithm's own."""
 
-    def __init__(self, agent: Agent[Any], server: Parameters, worker: str, together: bool = False):
+    def __init__(self, agent: Agent[Any], server: Parameters, worker: str):
         if not isinstance(agent, Adopts):
             raise AgentError(
                 f"{type(agent).__name__} cannot learn with others: it has no `adopt` (see core/ports.py, Adopts); "
                 "algorithms that can are a2c, impala, ppo and reinforce"
             )
-        self.agent, self.server, self.worker, self.together = agent, server, worker, together
+        self.agent, self.server, self.worker = agent, server, worker
         self.version = NONE
         """Of the weights that the next gradient is computed on."""
-        self.accepted = self.refused = 0
+        self.accepted = self.refused = self.steps = 0
+        """Pushes, and the steps behind the weights that came back."""
         self._shares: Iterator[int] = iter(())
-        self._pushed = NONE
+        self.in_a_round = False
+        """Whether the server took the last push and waits for those of others."""
 
     def __getattr__(self, name: str) -> Any:
         """Whatever is not said here, the algorithm says."""
         return getattr(self.agent, name)
 
-    def ready(self) -> bool:
-        """Whether the next gradient may be computed: together with others, once the round of the last one is over."""
-        return not self.together or self._pushed == NONE or self.server.latest(self._pushed) is not None
+    def waiting(self, state: Any) -> tuple[bool, Any]:
+        """Whether the round of the last push is still open, and the state with the newest weights."""
+        before, state = self.version, self.pull(state)
+        self.in_a_round = self.in_a_round and self.version == before
+        return self.in_a_round, state
 
     def pull(self, state: Any) -> Any:
         """The state with the newest weights; statistics stay the worker's own."""
         newer = self.server.latest(self.version)
         if newer is None:
             return state
-        self.version = newer.version
+        self.version, self.steps = newer.version, newer.steps
         return self.agent.adopt(state, Params({WEIGHTS: newer.params.tensors[WEIGHTS]}))
 
     def prepare(self, state: Any, rollouts: Sequence[Rollout], hyper: Any) -> tuple[Any, Batch]:
-        """As the algorithm does, with the newest weights."""
-        state, batch = self.agent.prepare(self.pull(state), rollouts, hyper)
+        """As the algorithm does."""
+        state, batch = self.agent.prepare(state, rollouts, hyper)
         size = batches.rows_of_a_minibatch(batch, hyper.minibatch, self.agent.sequences)
         self._shares = shares(sum(rollout.count for rollout in rollouts), hyper.epochs * batches.count(batch, size))
         return state, batch
@@ -59,9 +63,8 @@ class Pushing:
         answer = self.server.push_gradients(self.worker, self.version, gradients, next(self._shares, 1))
         self.accepted += answer.accepted
         self.refused += not answer.accepted
-        if answer.accepted:
-            self._pushed = self.version
-        return self.pull(state)
+        self.in_a_round = answer.accepted and answer.version == self.version  # taken, and nothing has moved yet
+        return state if self.in_a_round else self.pull(state)
 
 
 class Applying:

@@ -157,10 +157,12 @@ class DistributedAgent:
     def step(self) -> int:
         """One piece of learning; 0: it needs more experience first."""
         learner = self._connected()
-        if isinstance(self.algorithm, Pushing):
-            if not self.algorithm.ready():
+        pushing = self.algorithm if isinstance(self.algorithm, Pushing) else None
+        if pushing and (pushing.in_a_round or learner.between_updates):
+            # before anything is begun: a server that is away costs nothing then
+            waiting, learner.state = self.algorithm.waiting(learner.state)
+            if waiting:
                 return 0
-            learner.state = self.algorithm.pull(learner.state)
         return learner.step()
 
     def learn(self, rollouts: Sequence[Rollout]) -> Lesson:
@@ -184,7 +186,7 @@ class DistributedAgent:
         algorithm = self._algorithm()
         return Applying(_adopting(algorithm), algorithm.init(self.seed), self.hyper)
 
-    def worker(self, index: int, server: Any, together: bool = False, name: str | None = None) -> DistributedAgent:
+    def worker(self, index: int, server: Any, name: str | None = None) -> DistributedAgent:
         """The same agent for one of several workers: its gradients go to the server, its weights come from there."""
         replica = DistributedAgent(
             self.spec,
@@ -194,7 +196,7 @@ class DistributedAgent:
             seed=self.seed,
             **settings.plain(self.hyper),
         )
-        replica.algorithm = Pushing(replica.algorithm, server, name or f"worker-{index}", together)
+        replica.algorithm = Pushing(replica.algorithm, server, name or f"worker-{index}")
         replica.state = replica.algorithm.pull(replica.state)
         replica.policies = MemoryPolicies()
         replica._rng = default_rng([self.seed, assembly.LEARNER, index])

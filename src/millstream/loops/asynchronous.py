@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.core.errors import ConfigError
-from millstream.core.ports import Clock
+from millstream.core.ports import Clock, Role
 from millstream.hosts import shell
 from millstream.loops.main import MainLoop, Mode
 from millstream.loops.worker import Worker
@@ -58,16 +58,23 @@ class AsyncMainLoop(MainLoop):
         """One that starts with the agent's weights and uses its optimiser."""
         return ParameterServer(self.agent.parameters(), optimiser=self.agent.optimiser())
 
+    def _judged(self) -> Any:
+        if self._workers:  # with statistics of its own
+            return self._workers[0].agent
+        self.agent.set_parameters(self.parameter_server.latest().params)
+        return self.agent
+
     def _open(self) -> None:
         if self._workers:
             return
         if self.parameter_server.latest() is None:
             raise ConfigError("this parameter server is empty; make it with agent.parameters(), or leave it out")
-        together = getattr(self.parameter_server, "mode", "async") == "sync"
-        for index in range(self.num_workers):
-            parts = self.environment.worker(index), self.replay_buffer.worker(index)
-            replica = self.agent.worker(index, self.parameter_server, together)
-            self._workers.append(Worker(*parts, replica, self.parameter_server, self.clock))
+        self._workers = [self._worker(index, f"worker-{index}") for index in range(self.num_workers)]
+
+    def _worker(self, index: int, name: str) -> Worker:
+        parts = self.environment.worker(index), self.replay_buffer.worker(index)
+        replica = self.agent.worker(index, self.parameter_server, name)
+        return Worker(*parts, replica, self.parameter_server, self.clock)
 
     def _run(self, mode: Mode, *always: Any) -> None:
         failed: deque[BaseException] = deque()
@@ -90,10 +97,14 @@ class AsyncMainLoop(MainLoop):
     def _work(self, worker: Worker, failed: deque[BaseException]) -> None:
         """The life of one thread."""
         try:
-            shell.run([worker], self.clock, self._stop.is_set, self._may_step)
+            shell.run([self._role(worker)], self.clock, self._stop.is_set, self._may_step)
             self._finish(worker)
         except BaseException as error:  # a thread has nobody to raise it to
             failed.append(error)
+
+    def _role(self, worker: Worker) -> Role:
+        """What a thread steps."""
+        return worker
 
     def _share(self, total_steps: int) -> None:
         """All draw on the same steps: who is quicker makes more of them."""
@@ -103,4 +114,7 @@ class AsyncMainLoop(MainLoop):
             worker.agent.learn_for(-(-total_steps // self.num_workers))
 
     def _all_made(self) -> bool:
-        return self._before + sum(worker.made for worker in self._workers) >= self._total
+        return self._made() >= self._total
+
+    def _made(self) -> int:
+        return self._before + super()._made()

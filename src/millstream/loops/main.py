@@ -89,7 +89,7 @@ class MainLoop:
     def evaluate_policy(self, episodes: int = 10, *, seed: int = 10_000, stochastic: bool = False) -> Mapping[str, Any]:
         """Mean, IQM and 95 % interval over episodes apart from training."""
         self._open()
-        agent = self._workers[0].agent
+        agent = self._judged()
         policy = Policy(Version(0, 0), agent.parameters())
         return self.environment.evaluate(agent, policy, episodes, seed, stochastic)
 
@@ -97,7 +97,7 @@ class MainLoop:
         """Write all that is needed to go on, whole or not at all; between two updates only."""
         self._open()
         self._finish_updates()
-        number = sum(worker.made for worker in self._workers)
+        number = self._made()
         kept = {"workers": [worker.snapshot() for worker in self._workers], "progress": self._progress.snapshot()}
         path = Checkpoints(Path(folder or self.folder)).save(number, kept, {"loop": type(self).__name__})
         self._reopen(number)
@@ -125,7 +125,7 @@ class MainLoop:
         found = {name: _statistics(part) for name, part in parts.items()}
         return {
             **self._progress.view(self.clock.now()),
-            "made": sum(worker.made for worker in self._workers),
+            "made": self._made(),
             "paused": self._paused.is_set(),
             "stopped_by": self.stopped_by,
             "workers": [_statistics(worker.agent) for worker in self._workers],
@@ -168,6 +168,10 @@ class MainLoop:
         """The server of a loop that was given none: a store of policies."""
         return ParameterServer()
 
+    def _judged(self) -> Any:
+        """The agent with all that was learnt by now."""
+        return self.agent
+
     def _open(self) -> None:
         """Connect the parts, once."""
         if self._workers:
@@ -181,6 +185,10 @@ class MainLoop:
         with self._workers[0].apart() if mode == "async" else nullcontext():
             shell.run([*self._workers, *always], self.clock, self._over, self._may_step, rotate=False)
             self._finish_updates()
+
+    def _made(self) -> int:
+        """Steps that came into the buffers."""
+        return sum(worker.made for worker in self._workers)
 
     def _share(self, total_steps: int) -> None:
         """Tell workers how far to go."""
@@ -259,19 +267,16 @@ class _Keeping:
 
     def __init__(self, loop: MainLoop, every: int):
         self.loop, self.every = loop, every
-        self._due = self._made() + every
+        self._due = loop._made() + every
 
     def step(self) -> int:
         """When it is time, between two updates."""
         ready = all(getattr(worker.agent, "between_updates", True) for worker in self.loop._workers)
-        if not self.every or self._made() < self._due or not ready:
+        if not self.every or self.loop._made() < self._due or not ready:
             return 0
-        self._due = self._made() + self.every
+        self._due = self.loop._made() + self.every
         self.loop.save_checkpoint()
         return 1
-
-    def _made(self) -> int:
-        return sum(worker.made for worker in self.loop._workers)
 
 
 def _statistics(part: Any) -> Any:
