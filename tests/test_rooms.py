@@ -62,6 +62,7 @@ FENCED = {
     "sqlite3": ("telemetry/store.py",),
     "wandb": ("telemetry/tracking.py",),
     "mlflow": ("telemetry/tracking.py",),
+    "beartype": ("checking.py",),
     "rich": ("doors/",),
     "yaml": ("config.py",),
 }
