@@ -26,6 +26,9 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tree_put": (None, [c_void_p, c_long, c_long, c_void_p, c_void_p]),
     "tree_fill": (None, [c_void_p, c_long, c_long, c_long, c_double]),
     "tree_find": (None, [c_void_p, c_long, c_long, *3 * [c_void_p]]),
+    "rows_put": (c_long, [c_void_p, c_void_p, *4 * [c_long], c_void_p]),
+    "rows_take": (c_long, 4 * [c_void_p]),
+    "rows_spread": (None, [c_long, c_void_p, c_void_p, c_long, *3 * [c_void_p]]),
 }
 """What each function gives and takes."""
 

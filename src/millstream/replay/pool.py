@@ -106,7 +106,7 @@ class Pool:
         return {
             "shards": len(counts), "items": sum(counts), "capacity": len(counts) * self.capacity, "by_shard": counts,
             "inserted": self.inserted, "sampled": self.sampled, "dropped": self.dropped,
-            "bytes": sum(column.nbytes for column in self.memory.columns.values()),
+            "bytes": self.memory.size,
         }  # fmt: skip
 
     def _choose(self, rollout: Rollout) -> int:
@@ -124,7 +124,7 @@ class Pool:
         self.select.removed(base, self.capacity, first, shard.first - first)
         self.select.added(base, self.capacity, first + count, added)
         blank = shard.blank(rollout)
-        if len(blank):  # nothing happened in these steps
+        if blank is not None:  # nothing happened in these steps
             self.select.reprioritise(base + (first + count + blank) % self.capacity, np.zeros(len(blank)))
         return added
 
@@ -153,12 +153,11 @@ class Pool:
     def _blanks(self, parts: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         if all(shard.spotless for shard in self.shards):
             return parts[:0]
-        valid = self.memory.columns["valid"]
-        return np.flatnonzero(~valid[parts, numbers % self.capacity])
+        return np.flatnonzero(~self.memory.records["valid"][parts, numbers % self.capacity])
 
     def _rows(self, parts: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         if isinstance(self.cut, Windows):
-            return numbers % self.capacity
+            return numbers
         rows = np.empty(len(numbers), np.int64)
         for shard in self.shards:
             mine = parts == shard.part

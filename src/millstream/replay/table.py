@@ -77,7 +77,7 @@ class Table:
             self.select.removed(0, self.capacity, first, gone)
         self.select.added(0, self.capacity, first + count, added)
         blank = store.blank(rollout)
-        if len(blank):  # nothing happened in these steps
+        if blank is not None:  # nothing happened in these steps
             self.select.reprioritise(first + count + blank, np.zeros(len(blank)))
         self.inserted += added
         return True

@@ -1,0 +1,170 @@
+/* Rows of a table are records: all that belongs to a step side by side, so that reading it waits for memory once. A plan
+   says where each column stands in a record, and where in what comes in or goes out. */
+
+#include <stdint.h>
+#include <string.h>
+
+#define COPY(width)                                                     \
+    for (long i = 0; i < count; i++)                                    \
+        memcpy(to + i * width, from + (places ? places[i] : i) * stride, width)
+
+/* From every `stride` bytes, or only from the records at these places, into bytes without gaps. */
+static void gather(char *to, const char *from, long stride, long width, long count, const int64_t *places)
+{
+    switch (width) {
+    case 1: COPY(1); break;
+    case 4: COPY(4); break;
+    case 8: COPY(8); break;
+    case 16: COPY(16); break;
+    case 32: COPY(32); break;
+    default: COPY(width);
+    }
+}
+
+#undef COPY
+#define COPY(width)                                   \
+    for (long i = 0; i < count; i++)                  \
+        memcpy(to + i * stride, from + i * width, width)
+
+/* The other way, into records that follow one another. */
+static void scatter(char *to, const char *from, long stride, long width, long count)
+{
+    switch (width) {
+    case 1: COPY(1); break;
+    case 4: COPY(4); break;
+    case 8: COPY(8); break;
+    case 16: COPY(16); break;
+    case 32: COPY(32); break;
+    default: COPY(width);
+    }
+}
+
+/* Numbers whose exponent is all ones are infinite or none. */
+static int all_finite(const void *numbers, long bytes, long count)
+{
+    int wrong = 0;
+    if (bytes == 8) {
+        const uint64_t *bits = numbers;
+        for (long i = 0; i < count; i++)
+            wrong |= (bits[i] & 0x7ff0000000000000u) == 0x7ff0000000000000u;
+    } else if (bytes == 4) {
+        const uint32_t *bits = numbers;
+        for (long i = 0; i < count; i++)
+            wrong |= (bits[i] & 0x7f800000u) == 0x7f800000u;
+    } else {
+        const uint16_t *bits = numbers;
+        for (long i = 0; i < count; i++)
+            wrong |= (bits[i] & 0x7c00u) == 0x7c00u;
+    }
+    return !wrong;
+}
+
+enum { RECORDS, STRIDE, CAPACITY, COLUMNS, CHECKS, FINALS, VALID, IN };
+
+/* The steps [T, B] of one rollout from row `at` on, round the end. `arrays` are where its arrays begin.
+   A check of the plan: an array that must be finite, bytes of a number, numbers of a step, steps beyond T (-1: an array of
+   endings). A column: its place in a record, its width, its array, how many steps later it begins. A final: the same.
+   Gives -1 - i when check i fails, or comes after all checks when an ending is nowhere, before anything is written;
+   else how many steps are not valid. */
+long mill_rows_put(const int64_t *plan, const int64_t *arrays, long steps, long slots, long at, long ended,
+                   const int64_t *ends)
+{
+    long count = steps * slots, stride = plan[STRIDE], capacity = plan[CAPACITY], blank = 0;
+    const int64_t *check = plan + IN;
+    for (long i = 0; i < plan[CHECKS]; i++, check += 4) {
+        long numbers = check[3] < 0 ? ended : (steps + check[3]) * slots;
+        if (numbers && !all_finite((const void *)arrays[check[0]], check[1], numbers * check[2]))
+            return -1 - i;
+    }
+    for (long i = 0; i < ended; i++)
+        if (ends[2 * i] < 0 || ends[2 * i] >= steps || ends[2 * i + 1] < 0 || ends[2 * i + 1] >= slots)
+            return -1 - plan[CHECKS];
+    long room = capacity - at, before = count < room ? count : room;
+    const int64_t *column = check;
+    for (long i = 0; i < plan[COLUMNS]; i++, column += 4) {
+        char *records = (char *)plan[RECORDS] + column[0];
+        const char *from = (const char *)arrays[column[2]] + column[3] * slots * column[1];
+        scatter(records + at * stride, from, stride, column[1], before);
+        scatter(records, from + before * column[1], stride, column[1], count - before);
+    }
+    for (long f = 0; f < (ended ? plan[FINALS] : 0); f++, column += 4)
+        for (long i = 0; i < ended; i++) {
+            long place = (at + ends[2 * i] * slots + ends[2 * i + 1]) % capacity;
+            memcpy((char *)plan[RECORDS] + place * stride + column[0],
+                   (const char *)arrays[column[2]] + i * column[1], column[1]);
+        }
+    const uint8_t *valid = (const uint8_t *)arrays[plan[VALID]];
+    for (long i = 0; i < count; i++)
+        blank += !valid[i];
+    return blank;
+}
+
+enum { LENGTH = COLUMNS, SLOTS, WHOLE, OVER, CUT, COUNTS, FOLLOWING, WINDOW, COUNTED, FIRST, ENDED, WANTED, LAST, OUT };
+
+/* Which rows [L, B] the windows have that begin at these rows, and which of them count. */
+static void follow(const int64_t *plan, const int64_t *numbers, const int64_t *parts, int64_t *window, uint8_t *counts)
+{
+    const char *records = (const char *)plan[RECORDS];
+    long stride = plan[STRIDE], capacity = plan[CAPACITY], slots = plan[SLOTS];
+    for (long b = 0; b < slots; b++) {
+        window[b] = numbers[b] % capacity + (parts ? parts[b] * capacity : 0);
+        __builtin_prefetch(records + window[b] * stride);
+        __builtin_prefetch(records + window[b] * stride + stride - 1);
+    }
+    for (long b = 0; b < slots; b++)
+        counts[b] = records[window[b] * stride + plan[COUNTS]];
+    for (long i = slots; i < plan[LENGTH] * slots; i++) {
+        const char *before = records + window[i - slots] * stride;
+        int64_t after = *(const int64_t *)(before + plan[FOLLOWING]);
+        int64_t place = after + (parts ? parts[i % slots] * capacity : 0);
+        if (plan[WHOLE]) {
+            window[i] = place;
+            counts[i] = records[place * stride + plan[COUNTS]];
+        } else {
+            counts[i] = counts[i - slots] && !before[plan[OVER]] && !before[plan[CUT]] && after >= 0;
+            window[i] = counts[i] ? place : window[i - slots];
+        }
+    }
+}
+
+/* Windows of L steps that begin at these rows (of these parts), column by column into `out`; gives how many ended.
+   A column of the plan: its place in a record, its width, its place in `out`, whether of the last step alone. */
+long mill_rows_take(const int64_t *plan, const int64_t *numbers, const int64_t *parts, char *out)
+{
+    const char *records = (const char *)plan[RECORDS];
+    long stride = plan[STRIDE], slots = plan[SLOTS], all = plan[LENGTH] * slots, ended = 0;
+    int64_t *window = (int64_t *)(out + plan[WINDOW]), *final = (int64_t *)(out + plan[ENDED]);
+    uint8_t *counts = (uint8_t *)out + plan[COUNTED];
+    follow(plan, numbers, parts, window, counts);
+    const int64_t *column = plan + OUT;
+    for (long i = 0; i < plan[WANTED]; i++, column += 4) {
+        long from = column[3] ? all - slots : 0;
+        gather(out + column[2], records + column[0], stride, column[1], all - from, window + from);
+    }
+    memset(out + plan[FIRST] + all, 0, slots);
+    for (long i = 0; i < all; i++) {
+        const char *record = records + window[i] * stride;
+        if (counts[i] && (record[plan[OVER]] || record[plan[CUT]])) {
+            final[2 * ended] = i / slots;
+            final[2 * ended + 1] = i % slots;
+            const int64_t *each = column;
+            for (long f = 0; f < plan[LAST]; f++, each += 4)
+                memcpy(out + each[2] + ended * each[1], record + each[0], each[1]);
+            ended++;
+        }
+    }
+    return ended;
+}
+
+/* Places among all items of several shards: the shard of each, and its number there. `ends` are running sums of counts. */
+void mill_rows_spread(long shards, const int64_t *firsts, const int64_t *ends, long count, const int64_t *spots,
+                      int64_t *parts, int64_t *numbers)
+{
+    for (long i = 0; i < count; i++) {
+        long part = 0;
+        for (long s = 0; s < shards - 1; s++)
+            part += spots[i] >= ends[s];
+        parts[i] = part;
+        numbers[i] = spots[i] - (part ? ends[part - 1] : 0) + firsts[part];
+    }
+}
