@@ -26,9 +26,9 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tree_put": (None, [c_void_p, c_long, c_long, c_void_p, c_void_p]),
     "tree_fill": (None, [c_void_p, c_long, c_long, c_long, c_double]),
     "tree_find": (None, [c_void_p, c_long, c_long, *3 * [c_void_p]]),
-    "rows_put": (c_long, [c_void_p, c_void_p, *4 * [c_long], c_void_p]),
+    "rows_put": (c_long, 2 * [c_void_p]),
     "rows_take": (c_long, 4 * [c_void_p]),
-    "rows_spread": (None, [c_long, c_void_p, c_void_p, c_long, *3 * [c_void_p]]),
+    "rows_spread": (None, [c_long, c_void_p, c_void_p, c_long, c_void_p, c_long, c_void_p]),
 }
 """What each function gives and takes."""
 
@@ -59,5 +59,18 @@ def place(array: np.ndarray) -> int:
         return array.ctypes.data
 
 
+def where_written() -> int:
+    """How many bytes into an array's object it is written where its numbers begin; 0 where that is not found.
+
+    NumPy has kept it in one place in all versions; looked for, since Python's part before it differs between builds.
+    """
+    probe = np.zeros(3)
+    for offset in range(16, 64, 8):
+        if c_void_p.from_address(id(probe) + offset).value == probe.ctypes.data:
+            return offset
+    return 0
+
+
 _view: Callable[[Any], c_char] = c_char.from_buffer
+WRITTEN = where_written()
 LIBRARY = library(Path(__file__).parent)

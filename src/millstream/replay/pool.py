@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.random import Generator, default_rng
 
+from millstream.core import native
 from millstream.core.data import Array, Rollout, Sample
 from millstream.core.errors import ConfigError
 from millstream.replay.cut import Sequences, Windows
@@ -49,13 +50,14 @@ class Pool:
         self.memory = Memory(cut, capacity, shards)
         self.shards = [Steps(cut, capacity, self.memory, index) for index in range(shards)]
         self.select: Any = select.fresh(shards * capacity)
+        self._measure()
         self.inserted = self.sampled = self.dropped = self._turn = 0
         """Items that ever came in, that were picked, and that found no room when their shard was closed."""
 
     @property
     def waiting(self) -> int:
         """Items that are there."""
-        return sum(shard.count for shard in self.shards)
+        return int(self._ends[-1])
 
     def insert(self, rollout: Rollout) -> bool:
         """Keep it in one of the shards; False: not now, ask again."""
@@ -69,18 +71,17 @@ class Pool:
         """Pick from all shards, in proportion to what they hold; None when that is not possible yet."""
         if size < 1 or not self.waiting or not self.limit.may_sample(self.inserted, self.sampled, size):
             return None
-        parts, numbers, importance = self._pick(size)
-        rows = self._rows(parts, numbers)
+        parts, numbers, keys, importance = self._pick(size)
         self.sampled += size
-        return Sample([self.memory.read(rows, parts)], (parts << _BITS) | numbers, importance)
+        return Sample([self.memory.read(self._rows(parts, numbers), parts)], keys, importance)
 
     def reprioritise(self, keys: Array, priorities: Array) -> None:
         """Change how likely items are to be picked; those that left in the meantime are passed over."""
         keys, priorities = priorities_of(keys, priorities)
         parts, numbers = keys >> _BITS, keys & (1 << _BITS) - 1
-        known = parts < len(self.shards)
-        firsts, counts = self._extent()
-        there = known & (numbers >= firsts[parts * known]) & (numbers < (firsts + counts)[parts * known])
+        known = (parts >= 0) & (parts < len(self.shards))
+        first, count = self._firsts[parts * known], np.diff(self._ends, prepend=0)[parts * known]
+        there = known & (numbers >= first) & (numbers < first + count)
         if isinstance(self.select, Prioritised):
             leaves = parts * self.capacity + numbers % self.capacity
             self.select.reprioritise(leaves[there], priorities[there])
@@ -99,6 +100,7 @@ class Pool:
         if shards < self.memory.parts:
             self.memory.resize(shards)
             self.select.resize(shards * self.capacity)
+        self._measure()
 
     def statistics(self) -> Mapping[str, Any]:
         """How full it is, and how much went through it."""
@@ -126,33 +128,43 @@ class Pool:
         blank = shard.blank(rollout)
         if blank is not None:  # nothing happened in these steps
             self.select.reprioritise(base + (first + count + blank) % self.capacity, np.zeros(len(blank)))
+        self._firsts[shard.part] = shard.first
+        self._ends[shard.part :] += shard.count - count
+        self._spotless &= shard.spotless
         return added
 
-    def _pick(self, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Shards and numbers of items, and their importance."""
-        firsts, counts = self._extent()
+    def _pick(self, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+        """Shards, numbers and keys of items, and their importance."""
         if isinstance(self.select, Prioritised) and self.select.tree.total > 0:
-            leaves, importance = self.select.pick_leaves(size, int(counts.sum()), self.rng)
+            leaves, importance = self.select.pick_leaves(size, self.waiting, self.rng)
             parts, places = np.divmod(leaves, self.capacity)
-            numbers = firsts[parts] + (places - firsts[parts]) % self.capacity
-            return parts, numbers, importance
-        parts, numbers = self._draw(size, firsts, counts)
-        for _ in range(REDRAWS):
-            wrong = self._blanks(parts, numbers)
-            if not len(wrong):
-                break
-            parts[wrong], numbers[wrong] = self._draw(len(wrong), firsts, counts)
-        return parts, numbers, None
+            firsts = self._firsts[parts]
+            numbers = firsts + (places - firsts) % self.capacity
+            return parts, numbers, (parts << _BITS) | numbers, importance
+        drawn = self._draw(size)
+        if not self._spotless:
+            for _ in range(REDRAWS):
+                wrong = self._blanks(*drawn[:2])
+                if not len(wrong):
+                    break
+                drawn[:, wrong] = self._draw(len(wrong))
+        return drawn[0], drawn[1], drawn[2], None
 
-    def _draw(self, size: int, firsts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        ends = np.cumsum(counts)
-        spots = self.rng.integers(0, ends[-1], size)
-        parts = np.searchsorted(ends, spots, side="right")
-        return parts, spots - (ends - counts)[parts] + firsts[parts]
+    def _draw(self, size: int) -> np.ndarray:
+        """Shards, numbers and keys of items, each as likely as any other."""
+        firsts, ends, chances = self._firsts, self._ends, self.rng.random(size)
+        drawn = np.empty((3, size), np.int64)
+        if native.LIBRARY is not None:
+            places = native.place(chances), _BITS, native.place(drawn)
+            native.LIBRARY.mill_rows_spread(len(ends), *self._places, size, *places)
+            return drawn
+        spots = (chances * ends[-1]).astype(np.int64)
+        parts = drawn[0] = np.searchsorted(ends, spots, side="right")
+        numbers = drawn[1] = spots - (ends - np.diff(ends, prepend=0))[parts] + firsts[parts]
+        drawn[2] = (parts << _BITS) | numbers
+        return drawn
 
     def _blanks(self, parts: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        if all(shard.spotless for shard in self.shards):
-            return parts[:0]
         return np.flatnonzero(~self.memory.records["valid"][parts, numbers % self.capacity])
 
     def _rows(self, parts: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -164,9 +176,12 @@ class Pool:
             rows[mine] = shard.rows_at(numbers[mine])
         return rows
 
-    def _extent(self) -> tuple[np.ndarray, np.ndarray]:
-        """The first item of each shard, and how many there are."""
-        return np.array([shard.first for shard in self.shards]), np.array([shard.count for shard in self.shards])
+    def _measure(self) -> None:
+        """The first item of each shard, and how many there are up to its end."""
+        self._firsts = np.array([shard.first for shard in self.shards])
+        self._ends = np.cumsum([shard.count for shard in self.shards])
+        self._places = native.place(self._firsts), native.place(self._ends)
+        self._spotless = all(shard.spotless for shard in self.shards)
 
     def _move(self, closed: Steps) -> None:
         """Newest first, as far as nothing else must leave."""

@@ -60,20 +60,24 @@ static int all_finite(const void *numbers, long bytes, long count)
 }
 
 enum { RECORDS, STRIDE, CAPACITY, COLUMNS, CHECKS, FINALS, VALID, IN };
+enum { STEPS, ACROSS, AT, ENDINGS, ENDS, OFFSET, ARRAYS };
+#define ARRAY(index) (*(const char **)(call[ARRAYS + (index)] + call[OFFSET]))
 
-/* The steps [T, B] of one rollout from row `at` on, round the end. `arrays` are where its arrays begin.
+/* The steps [T, B] of one rollout from row `at` on, round the end. The call names the objects of its arrays: so many bytes
+   into each it is written where its numbers begin.
    A check of the plan: an array that must be finite, bytes of a number, numbers of a step, steps beyond T (-1: an array of
    endings). A column: its place in a record, its width, its array, how many steps later it begins. A final: the same.
    Gives -1 - i when check i fails, or comes after all checks when an ending is nowhere, before anything is written;
    else how many steps are not valid. */
-long mill_rows_put(const int64_t *plan, const int64_t *arrays, long steps, long slots, long at, long ended,
-                   const int64_t *ends)
+long mill_rows_put(const int64_t *plan, const int64_t *call)
 {
-    long count = steps * slots, stride = plan[STRIDE], capacity = plan[CAPACITY], blank = 0;
+    long steps = call[STEPS], slots = call[ACROSS], at = call[AT], ended = call[ENDINGS], count = steps * slots, blank = 0;
+    long stride = plan[STRIDE], capacity = plan[CAPACITY];
+    const int64_t *ends = (const int64_t *)call[ENDS];
     const int64_t *check = plan + IN;
     for (long i = 0; i < plan[CHECKS]; i++, check += 4) {
         long numbers = check[3] < 0 ? ended : (steps + check[3]) * slots;
-        if (numbers && !all_finite((const void *)arrays[check[0]], check[1], numbers * check[2]))
+        if (numbers && !all_finite(ARRAY(check[0]), check[1], numbers * check[2]))
             return -1 - i;
     }
     for (long i = 0; i < ended; i++)
@@ -83,7 +87,7 @@ long mill_rows_put(const int64_t *plan, const int64_t *arrays, long steps, long 
     const int64_t *column = check;
     for (long i = 0; i < plan[COLUMNS]; i++, column += 4) {
         char *records = (char *)plan[RECORDS] + column[0];
-        const char *from = (const char *)arrays[column[2]] + column[3] * slots * column[1];
+        const char *from = ARRAY(column[2]) + column[3] * slots * column[1];
         scatter(records + at * stride, from, stride, column[1], before);
         scatter(records, from + before * column[1], stride, column[1], count - before);
     }
@@ -91,9 +95,9 @@ long mill_rows_put(const int64_t *plan, const int64_t *arrays, long steps, long 
         for (long i = 0; i < ended; i++) {
             long place = (at + ends[2 * i] * slots + ends[2 * i + 1]) % capacity;
             memcpy((char *)plan[RECORDS] + place * stride + column[0],
-                   (const char *)arrays[column[2]] + i * column[1], column[1]);
+                   ARRAY(column[2]) + i * column[1], column[1]);
         }
-    const uint8_t *valid = (const uint8_t *)arrays[plan[VALID]];
+    const uint8_t *valid = (const uint8_t *)ARRAY(plan[VALID]);
     for (long i = 0; i < count; i++)
         blank += !valid[i];
     return blank;
@@ -156,15 +160,20 @@ long mill_rows_take(const int64_t *plan, const int64_t *numbers, const int64_t *
     return ended;
 }
 
-/* Places among all items of several shards: the shard of each, and its number there. `ends` are running sums of counts. */
-void mill_rows_spread(long shards, const int64_t *firsts, const int64_t *ends, long count, const int64_t *spots,
-                      int64_t *parts, int64_t *numbers)
+/* From numbers from 0 to before 1 items of several shards, which hold `ends[last]` of them together; `ends` are running
+   sums. Gives shards, numbers there and keys: the shard's above `bits` bits, the number below. */
+void mill_rows_spread(long shards, const int64_t *firsts, const int64_t *ends, long count, const double *chances,
+                      long bits, int64_t *parts)
 {
+    int64_t *numbers = parts + count, *keys = numbers + count;
+    double all = (double)ends[shards - 1];
     for (long i = 0; i < count; i++) {
+        int64_t spot = (int64_t)(chances[i] * all);
         long part = 0;
         for (long s = 0; s < shards - 1; s++)
-            part += spots[i] >= ends[s];
+            part += spot >= ends[s];
         parts[i] = part;
-        numbers[i] = spots[i] - (part ? ends[part - 1] : 0) + firsts[part];
+        numbers[i] = spot - (part ? ends[part - 1] : 0) + firsts[part];
+        keys[i] = (int64_t)part << bits | numbers[i];
     }
 }

@@ -40,7 +40,7 @@ class Select(Protocol):
         """The same again."""
 
 
-class _Unmoved:
+class Unmoved:
     """What comes, goes or matters more changes nothing."""
 
     def fresh(self, capacity: int) -> Self:
@@ -73,7 +73,7 @@ def drawn(rng: Generator, size: int, count: int) -> np.ndarray:
     return spots
 
 
-class Uniform(_Unmoved):
+class Uniform(Unmoved):
     """Each is as likely as any other, every time anew."""
 
     def pick(self, size: int, first: int, count: int, rng: Generator) -> tuple[np.ndarray, np.ndarray | None]:
@@ -81,7 +81,7 @@ class Uniform(_Unmoved):
         return drawn(rng, size, count) + first, None
 
 
-class Fifo(_Unmoved):
+class Fifo(Unmoved):
     """The oldest, in the order they came."""
 
     def pick(self, size: int, first: int, count: int, rng: Generator) -> tuple[np.ndarray, np.ndarray | None]:
@@ -89,7 +89,7 @@ class Fifo(_Unmoved):
         return first + np.arange(size) % count, None
 
 
-class Lifo(_Unmoved):
+class Lifo(Unmoved):
     """The newest, the newest of all first."""
 
     def pick(self, size: int, first: int, count: int, rng: Generator) -> tuple[np.ndarray, np.ndarray | None]:

@@ -60,7 +60,7 @@ class Steps:
 
     def items_of(self, rollout: Rollout) -> int:
         """How many items a rollout gives."""
-        return self._pieces.of(rollout) if self._pieces else rollout.steps * rollout.slots
+        return self._pieces.of(rollout) if self._pieces else rollout.rewards.size
 
     def blank(self, rollout: Rollout) -> np.ndarray | None:
         """Which of the items that the last rollout gave are of steps in which nothing happened; sequences bear some."""

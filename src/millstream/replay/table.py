@@ -14,7 +14,7 @@ from millstream.core.errors import ConfigError
 from millstream.replay.cut import Cut, Whole
 from millstream.replay.limit import Free, Limit
 from millstream.replay.rollouts import Rollouts
-from millstream.replay.select import Fifo, Select, Uniform
+from millstream.replay.select import Fifo, Select, Uniform, Unmoved
 from millstream.replay.steps import Steps
 
 
@@ -53,6 +53,7 @@ class Table:
             raise ConfigError("items that leave once they were used must be whole rollouts, picked first in, first out")
         self.cut, self.evict, self.limit, self.capacity = cut, evict, limit, capacity
         self.select = select.fresh(capacity)
+        self._used_up, self._moved = isinstance(evict, Used), not isinstance(select, Unmoved)
         self.rng = default_rng() if rng is None else rng
         self.store: Any = Rollouts(capacity) if isinstance(cut, Whole) else Steps(cut, capacity)
         self.inserted = self.sampled = 0
@@ -66,33 +67,33 @@ class Table:
     def insert(self, rollout: Rollout) -> bool:
         """Keep it; False: not now, ask again."""
         store, items = self.store, self.store.items_of(rollout)
-        if isinstance(self.evict, Used) and store.count + items > self.capacity:
+        if self._used_up and store.count + items > self.capacity:
             return False
         if not self.limit.may_insert(self.inserted, self.sampled, items):
             return False
-        first, count = store.first, store.count
+        first, fresh = store.first, store.first + store.count
         added = store.write(rollout)
-        gone = store.first - first
-        if gone:
-            self.select.removed(0, self.capacity, first, gone)
-        self.select.added(0, self.capacity, first + count, added)
+        self.inserted += added
+        if not self._moved:
+            return True
+        self.select.removed(0, self.capacity, first, store.first - first)
+        self.select.added(0, self.capacity, fresh, added)
         blank = store.blank(rollout)
         if blank is not None:  # nothing happened in these steps
-            self.select.reprioritise(first + count + blank, np.zeros(len(blank)))
-        self.inserted += added
+            self.select.reprioritise(fresh + blank, np.zeros(len(blank)))
         return True
 
     def sample(self, size: int) -> Sample | None:
         """Pick `size` items; None when that is not possible yet."""
         store = self.store
-        enough = size if isinstance(self.evict, Used) else 1
+        enough = size if self._used_up else 1
         if size < 1 or store.count < enough or not self.limit.may_sample(self.inserted, self.sampled, size):
             return None
         keys, weights = self.select.pick(size, store.first, store.count, self.rng)
         if isinstance(self.select, Uniform):
             self._avoid_blanks(keys)
         rollouts = store.read(keys)
-        if isinstance(self.evict, Used):
+        if self._used_up:
             store.drop(size)
         self.sampled += size
         return Sample(rollouts, keys, weights)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import struct
-from ctypes import addressof, c_char
-from typing import Any
 
 import numpy as np
 
@@ -33,8 +31,11 @@ class Writer:
         self._dtypes = [np.dtype(letters) for _, _, _, letters in self._types]
         self._shapes: dict[tuple[int, int], list[tuple[int, ...]]] = {}
         self._plan, self._checks = self._planned()
-        self._arrays = bytearray(8 * (len(self._types) + len(self._seen)))
-        self._places = native.place(self._plan), addressof(c_char.from_buffer(self._arrays))
+        most = len(self._types) + len(self._seen)
+        self._begins = np.zeros(most, np.int64)  # where arrays begin, where their objects do not tell
+        self._told = np.concatenate([np.zeros(6, np.int64), native.place(self._begins) + 8 * np.arange(most)])
+        self._packing = struct.Struct(f"{6 + len(self._types)}q"), struct.Struct(f"{6 + most}q")
+        self._places = native.place(self._plan), native.place(self._told)
 
     def write(self, rollout: Rollout, at: int) -> int:
         """Steps [T, B] as rows from there on, round the end; how many of them are not valid.
@@ -115,10 +116,12 @@ class Writer:
         except KeyError:
             self._misfit(rollout)
         shapes = self._shapes.get((steps, slots)) or self._shaped(steps, slots)
+        gaps = False
         for array, dtype, shape in zip(arrays, self._dtypes, shapes, strict=True):
             if (array.dtype is not dtype and array.dtype != dtype) or array.shape != shape:
                 self._misfit(rollout)
-        return arrays
+            gaps |= not array.flags.c_contiguous
+        return [np.ascontiguousarray(array) for array in arrays] if gaps else arrays
 
     def _stacked(self, rollout: Rollout, slots: int) -> bool:
         """Whether it brings the frames that were stacked before it."""
@@ -138,7 +141,7 @@ class Writer:
         for array, dtype, (_, _, shape, _) in zip(found, self._dtypes, self._types, strict=False):
             if array.dtype != dtype or array.shape != (rollout.final_at.shape[0], *shape):
                 raise ConfigError(f"last observations are as others are, got {array.dtype.name}{list(array.shape)}")
-        return found
+        return [np.ascontiguousarray(array) for array in found]
 
     def _shaped(self, steps: int, slots: int) -> list[tuple[int, ...]]:
         if len(self._shapes) > 64:
@@ -167,15 +170,15 @@ class Writer:
         )
 
     def _call(self, arrays: list[np.ndarray], ends: np.ndarray, at: int, steps: int, slots: int) -> int:
+        ended = ends.shape[0]
+        about = steps, slots, at, ended, native.place(ends) if ended else 0, native.WRITTEN
+        if native.WRITTEN:
+            self._packing[ended > 0].pack_into(self._told, 0, *about, *map(id, arrays))
+        else:
+            self._begins[: len(arrays)] = [native.place(array) for array in arrays]
+            self._told[: len(about)] = about
         assert native.LIBRARY is not None
-        try:
-            places = [addressof(_view(array)) for array in arrays]
-        except (TypeError, ValueError, BufferError):  # it may not be written, has gaps, or is empty
-            arrays = [np.ascontiguousarray(array) for array in arrays]
-            places = [native.place(array) for array in arrays]
-        struct.pack_into(f"{len(places)}q", self._arrays, 0, *places)
-        ended = native.place(ends) if ends.shape[0] else None
-        blank: int = native.LIBRARY.mill_rows_put(*self._places, steps, slots, at, ends.shape[0], ended)
+        blank: int = native.LIBRARY.mill_rows_put(*self._places)
         return blank
 
     def _put(self, arrays: list[np.ndarray], ends: np.ndarray, at: int, steps: int, slots: int) -> int:
@@ -203,9 +206,6 @@ class Writer:
                 if name in self.layout.pairs:
                     records[f"next/{name}"][places] = final
         return int(np.count_nonzero(~arrays[names.index(("valid", ""))]))
-
-
-_view: Any = c_char.from_buffer
 
 
 def put(column: np.ndarray, at: int, values: Array) -> None:
