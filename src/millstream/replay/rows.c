@@ -59,51 +59,89 @@ static int all_finite(const void *numbers, long bytes, long count)
     return !wrong;
 }
 
-enum { RECORDS, STRIDE, CAPACITY, COLUMNS, CHECKS, FINALS, VALID, IN };
-enum { STEPS, ACROSS, AT, ENDINGS, ENDS, OFFSET, ARRAYS };
-#define ARRAY(index) (*(const char **)(call[ARRAYS + (index)] + call[OFFSET]))
+/* An array as NumPy keeps it, from where its numbers are told on. */
+typedef struct {
+    char *data;
+    int axes;
+    int64_t *shape, *strides;
+    void *base, *type;
+    int flags;
+} Array;
 
-/* The steps [T, B] of one rollout from row `at` on, round the end. The call names the objects of its arrays: so many bytes
-   into each it is written where its numbers begin.
-   A check of the plan: an array that must be finite, bytes of a number, numbers of a step, steps beyond T (-1: an array of
-   endings). A column: its place in a record, its width, its array, how many steps later it begins. A final: the same.
-   Gives -1 - i when check i fails, or comes after all checks when an ending is nowhere, before anything is written;
-   else how many steps are not valid. */
-long mill_rows_put(const int64_t *plan, const int64_t *call)
+enum { RECORDS, STRIDE, CAPACITY, EXPECTED, CHECKS, COLUMNS, FINALS, IN };
+enum { AT, OFFSET, OBJECTS };
+enum { ENDS, ACTIONS, REWARDS, VALID = 6 };
+#define ARRAY(index) ((const Array *)(call[OBJECTS + (index)] + call[OFFSET]))
+#define UNLIKE INT64_MIN
+
+/* Whether an array has this type and shape, and no gaps. */
+static int fits(const Array *array, int64_t type, int64_t lead, int64_t slots, const int64_t *more)
 {
-    long steps = call[STEPS], slots = call[ACROSS], at = call[AT], ended = call[ENDINGS], count = steps * slots, blank = 0;
-    long stride = plan[STRIDE], capacity = plan[CAPACITY];
-    const int64_t *ends = (const int64_t *)call[ENDS];
-    const int64_t *check = plan + IN;
+    long axes = slots < 0 ? 1 : 2;
+    if ((int64_t)array->type != type || !(array->flags & 1) || array->axes != axes + more[0] || array->shape[0] != lead)
+        return 0;
+    if (slots >= 0 && array->shape[1] != slots)
+        return 0;
+    for (long i = 0; i < more[0]; i++)
+        if (array->shape[axes + i] != more[1 + i])
+            return 0;
+    return 1;
+}
+
+/* The steps [T, B] of one rollout from row `at` on, round the end. The call names the objects of its arrays; so many bytes
+   into each it is told where its numbers begin, and how they lie.
+   The plan has, for each array: its type, steps beyond T (-1: it is of endings), how many more axes, how long each is
+   (at most 4). Checks: an array that must be finite, bytes of a number, numbers of a step, steps beyond T.
+   Columns: a place in the record, a width, an array, how many steps later it begins. Finals: the same, of endings.
+   Before anything is written it gives UNLIKE when arrays are not as expected, -1 - i when check i fails, one less than that
+   of the last when an ending is nowhere; else how many steps are not valid. */
+int64_t mill_rows_put(const int64_t *plan, const int64_t *call)
+{
+    const Array *rewards = ARRAY(REWARDS), *ends = ARRAY(ENDS);
+    if (rewards->axes != 2 || ends->axes != 2 || ends->shape[1] != 2)
+        return UNLIKE;
+    long steps = rewards->shape[0], slots = rewards->shape[1], count = steps * slots, ended = ends->shape[0], blank = 0;
+    long stride = plan[STRIDE], capacity = plan[CAPACITY], at = call[AT];
+    const int64_t *expected = plan + IN, *check = expected + 7 * plan[EXPECTED];
+    if ((int64_t)ends->type != expected[0] || count > capacity)
+        return UNLIKE;
+    expected += 7;
+    for (long i = 1; i < plan[EXPECTED]; i++, expected += 7) {
+        int last = expected[1] < 0;
+        if (last && !ended)
+            continue;
+        if (!fits(ARRAY(i), expected[0], last ? ended : steps + expected[1], last ? -1 : slots, expected + 2))
+            return UNLIKE;
+    }
     for (long i = 0; i < plan[CHECKS]; i++, check += 4) {
         long numbers = check[3] < 0 ? ended : (steps + check[3]) * slots;
-        if (numbers && !all_finite(ARRAY(check[0]), check[1], numbers * check[2]))
+        if (numbers && !all_finite(ARRAY(check[0])->data, check[1], numbers * check[2]))
             return -1 - i;
     }
+#define END(i, axis) (*(const int64_t *)(ends->data + (i) * ends->strides[0] + (axis) * ends->strides[1]))
     for (long i = 0; i < ended; i++)
-        if (ends[2 * i] < 0 || ends[2 * i] >= steps || ends[2 * i + 1] < 0 || ends[2 * i + 1] >= slots)
+        if (END(i, 0) < 0 || END(i, 0) >= steps || END(i, 1) < 0 || END(i, 1) >= slots)
             return -1 - plan[CHECKS];
     long room = capacity - at, before = count < room ? count : room;
     const int64_t *column = check;
     for (long i = 0; i < plan[COLUMNS]; i++, column += 4) {
         char *records = (char *)plan[RECORDS] + column[0];
-        const char *from = ARRAY(column[2]) + column[3] * slots * column[1];
+        const char *from = ARRAY(column[2])->data + column[3] * slots * column[1];
         scatter(records + at * stride, from, stride, column[1], before);
         scatter(records, from + before * column[1], stride, column[1], count - before);
     }
     for (long f = 0; f < (ended ? plan[FINALS] : 0); f++, column += 4)
         for (long i = 0; i < ended; i++) {
-            long place = (at + ends[2 * i] * slots + ends[2 * i + 1]) % capacity;
-            memcpy((char *)plan[RECORDS] + place * stride + column[0],
-                   ARRAY(column[2]) + i * column[1], column[1]);
+            long place = (at + END(i, 0) * slots + END(i, 1)) % capacity;
+            memcpy((char *)plan[RECORDS] + place * stride + column[0], ARRAY(column[2])->data + i * column[1], column[1]);
         }
-    const uint8_t *valid = (const uint8_t *)ARRAY(plan[VALID]);
+    const char *valid = ARRAY(VALID)->data;
     for (long i = 0; i < count; i++)
         blank += !valid[i];
     return blank;
 }
 
-enum { LENGTH = COLUMNS, SLOTS, WHOLE, OVER, CUT, COUNTS, FOLLOWING, WINDOW, COUNTED, FIRST, ENDED, WANTED, LAST, OUT };
+enum { LENGTH = EXPECTED, SLOTS, WHOLE, OVER, CUT, COUNTS, FOLLOWING, WINDOW, COUNTED, FIRST, ENDED, WANTED, LAST, OUT };
 
 /* Which rows [L, B] the windows have that begin at these rows, and which of them count. */
 static void follow(const int64_t *plan, const int64_t *numbers, const int64_t *parts, int64_t *window, uint8_t *counts)
