@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.random import Generator, default_rng
 from millstream.core import native
 from millstream.core.data import Array, Rollout, Sample
 from millstream.core.errors import ConfigError
+from millstream.replay.archive import Archive
 from millstream.replay.cut import Sequences, Windows
 from millstream.replay.limit import Limit
 from millstream.replay.memory import Memory
@@ -26,7 +28,10 @@ _CHUNK = 1_024
 
 
 class Pool:
-    """`shards` tables of `capacity` items each. An item is as likely wherever it stands."""
+    """`shards` tables of `capacity` items each. An item is as likely wherever it stands.
+
+    With a `folder`, steps live in files there, for more than memory holds.
+    """
 
     def __init__(
         self,
@@ -37,6 +42,7 @@ class Pool:
         shards: int = 4,
         balance: Balance = "round_robin",
         rng: Generator | None = None,
+        folder: Path | str | None = None,
     ):
         select = Uniform() if select is None else select
         if not isinstance(cut, Windows | Sequences) or not isinstance(select, Uniform | Prioritised):
@@ -47,10 +53,11 @@ class Pool:
             raise ConfigError(f"a pool has at least 1 shard of 1 item, got {shards} of {capacity}")
         self.cut, self.limit, self.capacity, self.balance = cut, limit, capacity, balance
         self.rng = default_rng() if rng is None else rng
-        self.memory = Memory(cut, capacity, shards)
+        self.memory = Memory(cut, capacity, shards, None if folder is None else Path(folder))
         self.shards = [Steps(cut, capacity, self.memory, index) for index in range(shards)]
         self.select: Any = select.fresh(shards * capacity)
         self._measure()
+        self._archive = Archive()
         self.inserted = self.sampled = self.dropped = self._turn = 0
         """Items that ever came in, that were picked, and that found no room when their shard was closed."""
 
@@ -90,17 +97,35 @@ class Pool:
         """More shards, or fewer: what a closed one held moves to the others as far as they have room."""
         if shards < 1:
             raise ConfigError(f"a pool has at least 1 shard, got {shards}")
-        closed, self.shards = self.shards[shards:], self.shards[:shards]
         if shards > self.memory.parts:
             self.memory.resize(shards)
             self.select.resize(shards * self.capacity)
+        closed, self.shards = self.shards[shards:], self.shards[:shards]
         self.shards += [Steps(self.cut, self.capacity, self.memory, part) for part in range(len(self.shards), shards)]
+        self._measure()
         for shard in closed:
             self._move(shard)
         if shards < self.memory.parts:
             self.memory.resize(shards)
             self.select.resize(shards * self.capacity)
-        self._measure()
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """All that the next sample depends on."""
+        return {**self._counters(), "shards": [shard.snapshot() for shard in self.shards]}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Continue exactly there."""
+        for shard, kept in zip(self._emptied(len(snapshot["shards"])), snapshot["shards"], strict=True):
+            shard.restore(kept)
+        self._count(snapshot)
+
+    def save(self, folder: Path | str) -> None:
+        """Into a folder, whole or not at all; what it holds already is not written again."""
+        self._archive.save(Path(folder), self._about(), self._counters(), self.shards)
+
+    def load(self, folder: Path | str) -> None:
+        """Continue exactly where it was saved; CheckpointError, and no change, unless every byte is as it was written."""
+        self._archive.load(Path(folder), self._about(), self._emptied, self._count)
 
     def statistics(self) -> Mapping[str, Any]:
         """How full it is, and how much went through it."""
@@ -110,6 +135,32 @@ class Pool:
             "inserted": self.inserted, "sampled": self.sampled, "dropped": self.dropped,
             "bytes": self.memory.size,
         }  # fmt: skip
+
+    def _about(self) -> Mapping[str, Any]:
+        """What a save must agree in; the number of shards is the save's."""
+        about = {"holds": "a pool", "cut": repr(self.cut), "capacity": self.capacity, "balance": self.balance}
+        return about | self.select.about()
+
+    def _counters(self) -> Mapping[str, Any]:
+        return {
+            "inserted": self.inserted, "sampled": self.sampled, "dropped": self.dropped, "turn": self._turn,
+            "rng": self.rng.bit_generator.state, "select": self.select.snapshot(),
+        }  # fmt: skip
+
+    def _count(self, counters: Mapping[str, Any]) -> None:
+        self.inserted, self.sampled = counters["inserted"], counters["sampled"]
+        self.dropped, self._turn = counters["dropped"], counters["turn"]
+        self.rng.bit_generator.state = counters["rng"]
+        self.select.restore(counters["select"])
+        self._measure()
+
+    def _emptied(self, shards: int) -> list[Steps]:
+        """So many shards, with nothing in them."""
+        self.memory.resize(shards)
+        self.select.resize(shards * self.capacity)
+        self.shards = [Steps(self.cut, self.capacity, self.memory, part) for part in range(shards)]
+        self._measure()
+        return self.shards
 
     def _choose(self, rollout: Rollout) -> int:
         if self.balance == "by_actor":

@@ -78,7 +78,7 @@ enum { ENDS, ACTIONS, REWARDS, VALID = 6 };
 static int fits(const Array *array, int64_t type, int64_t lead, int64_t slots, const int64_t *more)
 {
     long axes = slots < 0 ? 1 : 2;
-    if ((int64_t)array->type != type || !(array->flags & 1) || array->axes != axes + more[0] || array->shape[0] != lead)
+    if (more[0] < 0 || (int64_t)array->type != type || !(array->flags & 1) || array->axes != axes + more[0] || array->shape[0] != lead)
         return 0;
     if (slots >= 0 && array->shape[1] != slots)
         return 0;

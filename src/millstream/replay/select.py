@@ -33,6 +33,9 @@ class Select(Protocol):
     def reprioritise(self, keys: np.ndarray, priorities: np.ndarray) -> None:
         """Change how likely they are."""
 
+    def about(self) -> Mapping[str, Any]:
+        """What two must agree in for one to go on from the other's snapshot."""
+
     def snapshot(self) -> Mapping[str, Any]:
         """What picking depends on."""
 
@@ -58,6 +61,10 @@ class Unmoved:
 
     def reprioritise(self, keys: np.ndarray, priorities: np.ndarray) -> None:
         """Priorities are for those who ask for them."""
+
+    def about(self) -> Mapping[str, Any]:
+        """Its name."""
+        return {"select": type(self).__name__}
 
     def snapshot(self) -> Mapping[str, Any]:
         """Nothing was written down."""
@@ -147,6 +154,10 @@ class Prioritised:
         """Numbers above or equal to 0."""
         self.greatest = max(self.greatest, float(priorities.max(initial=0.0)))
         self.tree.put(keys % self.capacity, priorities**self.exponent)
+
+    def about(self) -> Mapping[str, Any]:
+        """Its name, and what weights are made with."""
+        return {"select": type(self).__name__, "exponent": self.exponent}
 
     def snapshot(self) -> Mapping[str, Any]:
         """All weights."""

@@ -130,11 +130,25 @@ class Steps:
 
     def snapshot(self) -> Mapping[str, Any]:
         """What is there, and no more: rows and frames from the oldest on."""
+        if self.memory.kind is None:
+            return {}
+        columns = {name: column[self._there(name)] for name, column in self.columns().items()}
+        return {**self.outline(), "columns": columns}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """The same rows at the same places."""
+        if not snapshot:
+            return
+        self.revive(snapshot)
+        for name, column in self.columns().items():
+            column[self._there(name)] = snapshot["columns"][name]
+
+    def outline(self) -> Mapping[str, Any]:
+        """All but the rows and frames themselves."""
         kind = self.memory.kind
         if kind is None:
             return {}
         return {
-            "columns": {name: column[self._there(name)] for name, column in self._columns().items()},
             "kind": {name: [list(shape), letters] for name, (shape, letters) in kind.columns.items()},
             "stack": kind.stack,
             "ring": self.memory.ring,
@@ -147,30 +161,41 @@ class Steps:
             "pieces": self._pieces.snapshot() if self._pieces else None,
         }
 
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """The same rows at the same places."""
-        if not snapshot:
+    def revive(self, outline: Mapping[str, Any]) -> None:
+        """The same outline; rows and frames come afterwards."""
+        if not outline:
             return
-        if self.memory.kind is None:
-            columns = {name: (tuple(shape), letters) for name, (shape, letters) in snapshot["kind"].items()}
-            self.memory.open(Kind(columns, snapshot["stack"]), snapshot["ring"])
-        self.row, self.rows, self.frame = snapshot["row"], snapshot["rows"], snapshot["frame"]
-        self.spotless = snapshot["spotless"]
-        self._blocks = deque(_Block(*block) for block in snapshot["blocks"])
+        columns = {name: (tuple(shape), letters) for name, (shape, letters) in outline["kind"].items()}
+        kind = Kind(columns, outline["stack"])
+        if self.memory.kind is None or self.memory.ring != outline["ring"] or self.memory.kind.differs(kind):
+            self.memory.open(kind, outline["ring"])
+        self.row, self.rows, self.frame = outline["row"], outline["rows"], outline["frame"]
+        self.spotless = outline["spotless"]
+        self._blocks = deque(_Block(*block) for block in outline["blocks"])
         self._newest = {
             actor: (Stamp("", actor, epoch, sequence, Version(-1, -1), 0.0), last)
-            for actor, epoch, sequence, last in snapshot["newest"]
+            for actor, epoch, sequence, last in outline["newest"]
         }
-        for name, column in self._columns().items():
-            column[self._there(name)] = snapshot["columns"][name]
         if self._pieces:
-            self._pieces.restore(snapshot["pieces"])
+            self._pieces.restore(outline["pieces"])
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """The part of the memory that is this table's: records as bytes, and frames."""
+        if self.memory.layout is None:
+            return {}
+        records = self.memory.records[self.part]
+        found = {RECORDS: records.view(np.uint8).reshape(len(records), -1)}
+        return found | {f"{FRAMES}{name}": ring[self.part] for name, ring in self.memory.frames.items()}
+
+    def extent(self, name: str) -> tuple[int, int]:
+        """The numbers of the oldest row or frame that is there, and of the next."""
+        if not name.startswith(FRAMES):
+            return self.row, self.row + self.rows
+        return self._blocks[0].frame if self._blocks else self.frame, self.frame
 
     def _there(self, name: str) -> np.ndarray:
         """Where what is there stands in a column."""
-        if not name.startswith(FRAMES):
-            return (self.row + np.arange(self.rows)) % self.capacity
-        return np.arange(self._blocks[0].frame if self._blocks else self.frame, self.frame) % self.memory.ring
+        return np.arange(*self.extent(name)) % (self.memory.ring if name.startswith(FRAMES) else self.capacity)
 
     def _open(self, rollout: Rollout) -> None:
         """The first rollout shows what others will be like."""
@@ -183,13 +208,6 @@ class Steps:
         kind = Kind.of(rollout)
         blocks = -(-self.capacity // (rollout.steps * rollout.slots)) + 1
         self.memory.open(kind, blocks * (rollout.steps + kind.stack) * rollout.slots + self.capacity // 16)
-
-    def _columns(self) -> dict[str, np.ndarray]:
-        """The part of the memory that is this table's, as bytes."""
-        memory = self.memory
-        records = memory.records[self.part]
-        columns = {RECORDS: records.view(np.uint8).reshape(len(records), -1)}
-        return columns | {f"{FRAMES}{name}": ring[self.part] for name, ring in memory.frames.items()}
 
     def _attach(self) -> Writer:
         """Looked for again when the memory has grown."""

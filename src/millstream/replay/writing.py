@@ -46,6 +46,7 @@ class Writer:
             i for i, each in enumerate(self._expected)
             if np.dtype(each.letters).kind == "f" and not each.name.startswith("extras/")
         ]  # fmt: skip
+        self._dtypes = [np.dtype(each.letters) for each in self._expected]  # C knows them by their objects
         self._plan = self._planned()
         self._packing = struct.Struct(f"{2 + len(self._expected)}q")
         self._call = np.zeros(2 + len(self._expected), np.int64)
@@ -118,7 +119,7 @@ class Writer:
         finals = [(*layout.column(f"next/{name}"), index[f"finals/{name}"], 0) for name in layout.pairs]
         checks, about = [], []
         for i, each in enumerate(self._expected):
-            dtype, lengths = np.dtype(each.letters), (*each.shape[:_AXES], *_AXES * (0,))[:_AXES]
+            dtype, lengths = self._dtypes[i], (*each.shape[:_AXES], *_AXES * (0,))[:_AXES]
             about.append((id(dtype), each.lead, len(each.shape) if len(each.shape) <= _AXES else -1, *lengths))
             if i in self._checks:
                 checks.append((i, dtype.itemsize, int(np.prod(each.shape, dtype=np.int64)), each.lead))
