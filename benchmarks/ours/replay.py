@@ -15,7 +15,7 @@ from millstream.replay.select import Prioritised
 from millstream.replay.table import Table
 
 sys.path.append(str(Path(__file__).parents[1] / "peers"))
-from replay_work import BATCH, BLOCK, IMAGES, NUMBERS, ROOM, ROOM_IMAGES, block, fill, rate, told  # noqa: E402
+from replay_work import BATCH, BLOCK, IMAGES, NUMBERS, ROOM, ROOM_IMAGES, block, fill, rate, told
 
 CAPACITIES = (10_000, 100_000, 1_000_000, 10_000_000)
 SHARDS = 8
@@ -24,9 +24,10 @@ SHARDS = 8
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=8, help="steps of a rollout of 64 transitions")
+    parser.add_argument("--frames", action="store_true", help="images alone, as frames that whoever reads them stacks")
     parser.add_argument("--more", action="store_true", help="measure what no peer is measured for, instead")
     arguments = parser.parse_args()
-    told(more() if arguments.more else measured(arguments.steps))
+    told(more() if arguments.more else framed(arguments.steps) if arguments.frames else measured(arguments.steps))
 
 
 def measured(steps: int) -> dict[str, float]:
@@ -43,22 +44,36 @@ def measured(steps: int) -> dict[str, float]:
 
 def more() -> dict[str, float]:
     """Sampling from small to large, from one table and from shards, and bytes of a step of images."""
-    found = {f"sample_{capacity}": 1e6 * BATCH / rate(_sample(filled(Table, capacity)), BATCH) for capacity in CAPACITIES}
+    found = {
+        f"sample_{capacity}": 1e6 * BATCH / rate(_sample(filled(Table, capacity)), BATCH) for capacity in CAPACITIES
+    }
     for name, work, select in (("uniform", _sample, None), ("prioritised", _surprised, Prioritised())):
         found[f"{name}_table"] = 1e6 * BATCH / rate(work(filled(Table, 1_000_000, select)), BATCH)
         found[f"{name}_pool"] = 1e6 * BATCH / rate(work(filled(Pool, 1_000_000 // SHARDS, select)), BATCH)
     return found | {"image_bytes": image_bytes(100_000)}
 
 
+def framed(steps: int) -> dict[str, float]:
+    """The same images as frames of 84 x 84, each kept once; a sample has the five that two stacks of four show."""
+    table, rollout = Table(transitions(), capacity=ROOM_IMAGES), frames_of(steps, BLOCK // steps)
+    fill(_insert(table, rollout), ROOM_IMAGES)
+    return {"image_add": rate(_insert(table, rollout), BLOCK), "image_sample": rate(_sample(table), BATCH)}
+
+
 def image_bytes(room: int) -> float:
     """Bytes for each transition of 84 x 84 pixels, four frames stacked, in rollouts of 32 steps of 8 slots."""
-    steps, slots = 32, 8
-    seen = np.zeros((steps + 1, slots, 84, 84), np.uint8)
-    rollout = assembled(seen, np.zeros((steps, slots), np.int64), np.zeros((steps, slots), np.float32),
-                        np.zeros((2, steps, slots), bool), {"frames/obs": np.zeros((slots, 3, 84, 84), np.uint8)})  # fmt: skip
     table = Table(transitions(), capacity=room)
-    table.insert(rollout)
+    table.insert(frames_of(32, 8))
     return float(table.store.memory.size / room)
+
+
+def frames_of(steps: int, slots: int) -> Rollout:
+    """A rollout whose observations are single frames, with the three that came before."""
+    rng = np.random.default_rng(0)
+    seen = rng.integers(0, 255, (steps + 1, slots, 84, 84)).astype(np.uint8)
+    carry = {"frames/obs": rng.integers(0, 255, (slots, 3, 84, 84)).astype(np.uint8)}
+    ends = np.zeros((2, steps, slots), bool)
+    return assembled(seen, np.zeros((steps, slots), np.int64), np.zeros((steps, slots), np.float32), ends, carry)
 
 
 def filled(kind: Any, capacity: int, select: Any = None) -> Any:

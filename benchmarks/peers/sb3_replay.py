@@ -10,9 +10,10 @@ def main() -> None:
     measured = {}
     for prefix, about, room in (("", NUMBERS, ROOM), ("image_", IMAGES, ROOM_IMAGES)):
         space = Box(0, 255, about[0], about[1])
-        # without its handling of time limits it adds faster, and knows of one ending only
-        buffer = ReplayBuffer(room, space, Discrete(6), "cpu", n_envs=BLOCK, handle_timeout_termination=False)
-        given, infos = block(about), [{} for _ in range(BLOCK)]
+        buffer = ReplayBuffer(room, space, Discrete(6), "cpu", n_envs=BLOCK)
+        given = block(about)
+        # it is told of time limits as its environments tell it
+        infos = [{"TimeLimit.truncated": True} if cut else {} for cut in given["truncated"]]
         done = np.logical_or(given["terminated"], given["truncated"])
         steps = given["obs"], given["next_obs"], given["action"][:, None], given["reward"], done, infos
 

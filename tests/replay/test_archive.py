@@ -152,7 +152,8 @@ def test_a_save_of_other_settings_is_refused(tmp_path):
     filled()[0].save(tmp_path)
     for other, words in (
         (Pool(transitions(), capacity=21), "capacity 20"), (Pool(n_step(2), capacity=20), "steps=1"),
-        (Pool(transitions(), Prioritised(), capacity=20), "select Uniform"), (Table(transitions(), capacity=20), "a pool"),
+        (Pool(transitions(), Prioritised(), capacity=20), "select Uniform"),
+        (Table(transitions(), capacity=20), "a pool"),
     ):  # fmt: skip
         with pytest.raises(CheckpointError, match=words):
             other.load(tmp_path)

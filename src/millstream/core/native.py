@@ -60,7 +60,7 @@ def place(array: np.ndarray) -> int:
 
 
 class _Told(Structure):
-    """An array as NumPy keeps it, in all of its versions; C reads it where looking at it in Python would take too long."""
+    """An array as NumPy keeps it, in all of its versions; C reads it: in Python that would take too long."""
 
     _fields_ = (
         ("data", c_void_p), ("axes", c_int), ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)),
@@ -69,7 +69,7 @@ class _Told(Structure):
 
 
 def where_told() -> int:
-    """How many bytes into an array's object that begins; 0 where it is not found: Python's part before it may differ."""
+    """How many bytes into an array's object that begins; 0 where it is not found: what is before it may differ."""
     probe = np.zeros((5, 3), np.int64)[::2].T
     for offset in range(16, 64, 8):
         if c_void_p.from_address(id(probe) + offset).value == probe.ctypes.data:

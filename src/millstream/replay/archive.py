@@ -1,5 +1,5 @@
-"""Tables on disk. Each save writes what is new since the last as pieces of their own, then one manifest that names all of
-them takes the place of the one before: whoever is killed at any moment leaves a save that is whole.
+"""Tables on disk. Each save writes what is new since the last as pieces of their own, then one manifest that names all
+of them takes the place of the one before: whoever is killed at any moment leaves a save that is whole.
 
     MANIFEST.json                  what was saved, and sha256 and size of every file; sealed by a sha256 of its own
     00000003.state.safetensors     counters, generator, priorities, outlines of shards
@@ -109,7 +109,9 @@ class Archive:
                     path.unlink(missing_ok=True)
                 raise
             self._folder, self._seal, self._known = folder, seal, saved
-            needed = {state.name} | {piece.file.name for _, pieces in saved for each in pieces.values() for piece in each}
+            needed = {state.name} | {
+                piece.file.name for _, pieces in saved for each in pieces.values() for piece in each
+            }
             for path in _ours(folder):
                 if path.name not in needed:
                     path.unlink(missing_ok=True)
@@ -160,9 +162,13 @@ def _read(folder: Path, about: Mapping[str, Any]) -> tuple[dict[str, Any], dict[
             raise CheckpointError(f"its schema is {manifest['schema']}, this version reads {SCHEMA}")
         state_file, pieces = _File(**manifest["state"]), [_pieces(each) for each in manifest["shards"]]
     except OSError as error:
-        raise CheckpointError(f"no table was saved in {folder}: {path.name} cannot be read ({error.strerror})") from error
+        raise CheckpointError(
+            f"no table was saved in {folder}: {path.name} cannot be read ({error.strerror})"
+        ) from error
     except _DAMAGE as error:
-        raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {error}); put it back from a copy") from error
+        raise CheckpointError(
+            f"{path} is damaged ({type(error).__name__}: {error}); put it back from a copy"
+        ) from error
     for key, value in about.items():
         if manifest["about"].get(key) != value:
             raise CheckpointError(f"{folder} holds {key} {manifest['about'].get(key)}, this table has {value}")
@@ -195,7 +201,7 @@ def _written(folder: Path, prefix: str, shard: Steps, known: _Pieces) -> _Pieces
         fresh = []
         for index, (low, high) in enumerate(_stretches(start, end, len(column), column[0].nbytes)):
             rows = column[low % len(column) :][: high - low]
-            body = memoryview(rows.reshape(-1).view(np.uint8))
+            body = rows.reshape(-1).view(np.uint8).data
             fresh.append(_Piece(low, high, _File.written(folder / f"{prefix}.{label}.{index}", body)))
         found[name] = kept + fresh
     return found

@@ -54,7 +54,10 @@ class Pool:
         self.cut, self.limit, self.capacity, self.balance = cut, limit, capacity, balance
         self.rng = default_rng() if rng is None else rng
         self.memory = Memory(cut, capacity, shards, None if folder is None else Path(folder))
-        self.shards = [Steps(cut, capacity, self.memory, index) for index in range(shards)]
+        self._begins: dict[
+            str, int
+        ] = {}  # part -> where a new shard begins: keys of one that was closed name none of its
+        self.shards = [self._opened(part) for part in range(shards)]
         self.select: Any = select.fresh(shards * capacity)
         self._measure()
         self._archive = Archive()
@@ -101,7 +104,8 @@ class Pool:
             self.memory.resize(shards)
             self.select.resize(shards * self.capacity)
         closed, self.shards = self.shards[shards:], self.shards[:shards]
-        self.shards += [Steps(self.cut, self.capacity, self.memory, part) for part in range(len(self.shards), shards)]
+        self._begins |= {str(shard.part): shard.next_begin for shard in closed}
+        self.shards += [self._opened(part) for part in range(len(self.shards), shards)]
         self._measure()
         for shard in closed:
             self._move(shard)
@@ -124,7 +128,7 @@ class Pool:
         self._archive.save(Path(folder), self._about(), self._counters(), self.shards)
 
     def load(self, folder: Path | str) -> None:
-        """Continue exactly where it was saved; CheckpointError, and no change, unless every byte is as it was written."""
+        """Continue exactly where it was saved; CheckpointError, and no change, unless every byte is as it was."""
         self._archive.load(Path(folder), self._about(), self._emptied, self._count)
 
     def statistics(self) -> Mapping[str, Any]:
@@ -144,12 +148,12 @@ class Pool:
     def _counters(self) -> Mapping[str, Any]:
         return {
             "inserted": self.inserted, "sampled": self.sampled, "dropped": self.dropped, "turn": self._turn,
-            "rng": self.rng.bit_generator.state, "select": self.select.snapshot(),
+            "rng": self.rng.bit_generator.state, "select": self.select.snapshot(), "begins": self._begins,
         }  # fmt: skip
 
     def _count(self, counters: Mapping[str, Any]) -> None:
         self.inserted, self.sampled = counters["inserted"], counters["sampled"]
-        self.dropped, self._turn = counters["dropped"], counters["turn"]
+        self.dropped, self._turn, self._begins = counters["dropped"], counters["turn"], dict(counters["begins"])
         self.rng.bit_generator.state = counters["rng"]
         self.select.restore(counters["select"])
         self._measure()
@@ -158,9 +162,12 @@ class Pool:
         """So many shards, with nothing in them."""
         self.memory.resize(shards)
         self.select.resize(shards * self.capacity)
-        self.shards = [Steps(self.cut, self.capacity, self.memory, part) for part in range(shards)]
+        self.shards = [self._opened(part) for part in range(shards)]
         self._measure()
         return self.shards
+
+    def _opened(self, part: int) -> Steps:
+        return Steps(self.cut, self.capacity, self.memory, part, self._begins.get(str(part), 0))
 
     def _choose(self, rollout: Rollout) -> int:
         if self.balance == "by_actor":

@@ -32,9 +32,7 @@ class _Plan:
 class Reader:
     """Reads records [parts, capacity] and rings of frames [parts, ring, ...]."""
 
-    def __init__(
-        self, layout: Layout, cut: Windows | Sequences, records: np.ndarray, frames: dict[str, np.ndarray]
-    ):
+    def __init__(self, layout: Layout, cut: Windows | Sequences, records: np.ndarray, frames: dict[str, np.ndarray]):
         self.layout, self.cut = layout, cut
         self.parts, self.capacity = records.shape
         self._records = records.reshape(-1)
@@ -105,7 +103,10 @@ class Reader:
     def _sample(self, steps: int, slots: int) -> np.dtype[Any]:
         """All arrays of a sample in one piece of memory."""
         kind, lead, more = self.layout.kind.columns, (steps, slots), (steps + 1, slots)
-        wanted: dict[str, tuple[tuple[int, ...], str]] = {"window": (lead, "<i8"), "final_at": ((steps * slots, 2), "<i8")}
+        wanted: dict[str, tuple[tuple[int, ...], str]] = {
+            "window": (lead, "<i8"),
+            "final_at": ((steps * slots, 2), "<i8"),
+        }
         for name in self.layout.pairs:
             shape, letters = kind[f"observations/{name}"]
             wanted[f"observations/{name}"] = ((*more, *shape), letters)
@@ -119,12 +120,11 @@ class Reader:
         return packed(wanted)
 
     def _take(self, plan: _Plan, numbers: np.ndarray, parts: np.ndarray | int, room: np.ndarray) -> int:
-        if isinstance(parts, int):
-            parts = np.full(len(numbers), parts) if parts else None  # type: ignore[assignment]
         numbers = np.ascontiguousarray(numbers, np.int64)
-        places = native.place(numbers), None if parts is None else native.place(parts)
+        shards = np.full(len(numbers), parts) if isinstance(parts, int) and parts else parts
+        part = native.place(shards) if isinstance(shards, np.ndarray) else None
         assert native.LIBRARY is not None
-        return int(native.LIBRARY.mill_rows_take(plan.place, *places, native.place(room)))
+        return int(native.LIBRARY.mill_rows_take(plan.place, native.place(numbers), part, native.place(room)))
 
     def _pick(self, found: Any, numbers: np.ndarray, parts: np.ndarray | int) -> int:
         """The same in NumPy."""

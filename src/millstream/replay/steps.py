@@ -33,10 +33,10 @@ class _Block:
 class Steps:
     """Items of `cut.steps` steps among at most `capacity` steps. Rows and frames are numbered as they come."""
 
-    def __init__(self, cut: Windows | Sequences, capacity: int, memory: Memory | None = None, part: int = 0):
+    def __init__(self, cut: Windows | Sequences, capacity: int, memory: Memory, part: int = 0, begin: int = 0):
         self.cut, self.capacity, self.part = cut, capacity, part
-        self.memory = Memory(cut, capacity) if memory is None else memory
-        self.row = self.rows = 0
+        self.memory = memory
+        self.row, self.rows = begin, 0
         """The number of the oldest row, and how many there are."""
         self.frame = 0
         """The number of the next frame."""
@@ -45,7 +45,7 @@ class Steps:
         self._blank = 0  # steps of the last rollout in which nothing happened
         self._blocks: deque[_Block] = deque()
         self._newest: dict[int, tuple[Stamp, np.ndarray]] = {}  # actor -> its last rollout: stamp and last rows
-        self._pieces = Pieces(cut.steps, capacity) if isinstance(cut, Sequences) else None
+        self._pieces = Pieces(cut.steps, capacity, begin) if isinstance(cut, Sequences) else None
         self._writer: Writer | None = None
 
     @property
@@ -57,6 +57,11 @@ class Steps:
     def count(self) -> int:
         """How many items there are."""
         return self._pieces.count if self._pieces else self.rows
+
+    @property
+    def next_begin(self) -> int:
+        """Where another one in this place may begin, whose items no key of these names."""
+        return -(-max(self.row + self.rows, self.first + self.count) // self.capacity) * self.capacity
 
     def items_of(self, rollout: Rollout) -> int:
         """How many items a rollout gives."""

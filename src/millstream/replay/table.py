@@ -129,7 +129,7 @@ class Table:
         self._archive.save(Path(folder), self._about(), self._counters(), self._kept())
 
     def load(self, folder: Path | str) -> None:
-        """Continue exactly where it was saved; CheckpointError, and no change, unless every byte is as it was written."""
+        """Continue exactly where it was saved; CheckpointError, and no change, unless every byte is as it was."""
         self._archive.load(Path(folder), self._about(), lambda shards: self._kept()[:shards], self._count)
 
     def _kept(self) -> list[Steps]:

@@ -49,8 +49,8 @@ class Writer:
         self._dtypes = [np.dtype(each.letters) for each in self._expected]  # C knows them by their objects
         self._plan = self._planned()
         self._packing = struct.Struct(f"{2 + len(self._expected)}q")
-        self._call = np.zeros(2 + len(self._expected), np.int64)
-        self._places = native.place(self._plan), native.place(self._call)
+        self._call = bytearray(self._packing.size)
+        self._places = native.place(self._plan), native.place(np.frombuffer(self._call, np.uint8))
 
     def write(self, rollout: Rollout, at: int) -> int:
         """Steps [T, B] as rows from there on, round the end; how many of them are not valid.
@@ -158,12 +158,21 @@ class Writer:
     def _tidied(self, arrays: list[np.ndarray], rollout: Rollout) -> list[np.ndarray]:
         """The same without gaps, if they are of the kind that is kept here."""
         arrays[0] = np.asarray(arrays[0], np.int64).reshape(-1, 2)
-        steps, slots, ended = *rollout.rewards.shape, len(arrays[0])
-        for array, each in zip(arrays, self._expected, strict=True):
-            unlike = array.dtype != each.letters or array.shape != each.like(steps, slots, ended)
-            if unlike and (ended or each.lead >= 0):
-                self._misfit(rollout)
+        if self._unlike(arrays):
+            self._misfit(rollout)
         return [np.ascontiguousarray(array, array.dtype.newbyteorder("=")) for array in arrays]
+
+    def _unlike(self, arrays: list[np.ndarray]) -> bool:
+        """Whether some are not as expected; without endings, last observations do not matter."""
+        ends, rewards = arrays[0], arrays[2]
+        if rewards.ndim != 2:
+            return True
+        (steps, slots), ended = rewards.shape, len(ends)
+        return any(
+            array.dtype != each.letters or array.shape != each.like(steps, slots, ended)
+            for array, each in zip(arrays, self._expected, strict=True)
+            if ended or each.lead >= 0
+        )
 
     def _misfit(self, rollout: Rollout) -> NoReturn:
         misfit = self.layout.kind.differs(Kind.of(rollout)) or "its arrays are not all of the same steps and slots"
@@ -189,14 +198,9 @@ class Writer:
 
     def _put(self, arrays: list[np.ndarray], at: int) -> int:
         """The same in NumPy."""
-        ends, rewards = arrays[0], arrays[2]
-        if rewards.ndim != 2 or ends.ndim != 2:
+        if self._unlike(arrays):
             return _UNLIKE
-        (steps, slots), ended = rewards.shape, len(ends)
-        for array, each in zip(arrays, self._expected, strict=True):
-            unlike = array.dtype != each.letters or array.shape != each.like(steps, slots, ended)
-            if unlike and (ended or each.lead >= 0):
-                return _UNLIKE
+        ends, (steps, slots), ended = arrays[0], arrays[2].shape, len(arrays[0])
         for check, index in enumerate(self._checks):
             if not np.isfinite(arrays[index]).all():
                 return -1 - check
