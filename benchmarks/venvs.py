@@ -54,6 +54,9 @@ REJAX = Peer("rejax", ("rejax==0.1.3", "gymnax==0.0.9", "jax==0.10.2", "jaxlib==
 RLLIB = Peer("rllib", (TORCH, "ray[rllib]==2.60.0"))
 SAMPLE_FACTORY = Peer("sample_factory", (TORCH, "sample-factory==2.1.1"))
 TIANSHOU = Peer("tianshou", (TORCH, "tianshou==2.0.1"))
+CPPRB = Peer("cpprb", ("cpprb==11.0.0",))
+TORCHRL = Peer("torchrl", (TORCH, "torchrl==0.14.1"))
+REVERB = Peer("reverb", ("dm-reverb[tensorflow]==0.14.0",))
 CLEANRL = Peer(  # the release that is packaged needs a Gym that only an old setuptools can build
     "cleanrl",
     (TORCH, "cleanrl==0.4.8", "stable-baselines3==1.8.0", "gym==0.21.0", "numpy==1.26.4"),

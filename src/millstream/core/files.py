@@ -13,7 +13,7 @@ _NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT
 """What a folder elsewhere would mend."""
 
 
-def write_durably(path: Path, body: bytes) -> None:
+def write_durably(path: Path, body: bytes | memoryview) -> None:
     """Written and on the disk."""
     with path.open("wb") as file:
         file.write(body)

@@ -14,8 +14,8 @@ from millstream.core.errors import ConfigError
 class Pieces:
     """Where sequences begin: each rollout is cut into pieces of equal length, the last of which may overlap."""
 
-    def __init__(self, steps: int, rows: int):
-        self.steps, self.first, self.count = steps, 0, 0
+    def __init__(self, steps: int, rows: int, begin: int = 0):
+        self.steps, self.first, self.count = steps, begin, 0
         self._starts = np.zeros(max(1, rows), np.int64)  # numbers of rows; no row begins two of them
 
     def of(self, rollout: Rollout) -> int:

@@ -40,9 +40,9 @@ class Rollouts:
             self._held.popleft()
         self.first += count
 
-    def blank(self, rollout: Rollout) -> np.ndarray:
+    def blank(self, rollout: Rollout) -> np.ndarray | None:
         """None: a rollout is a rollout."""
-        return np.zeros(0, np.int64)
+        return None
 
     def blanks(self, keys: np.ndarray) -> np.ndarray:
         """None."""

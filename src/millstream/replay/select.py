@@ -33,6 +33,9 @@ class Select(Protocol):
     def reprioritise(self, keys: np.ndarray, priorities: np.ndarray) -> None:
         """Change how likely they are."""
 
+    def about(self) -> Mapping[str, Any]:
+        """What two must agree in for one to go on from the other's snapshot."""
+
     def snapshot(self) -> Mapping[str, Any]:
         """What picking depends on."""
 
@@ -40,7 +43,7 @@ class Select(Protocol):
         """The same again."""
 
 
-class _Unmoved:
+class Unmoved:
     """What comes, goes or matters more changes nothing."""
 
     def fresh(self, capacity: int) -> Self:
@@ -59,6 +62,10 @@ class _Unmoved:
     def reprioritise(self, keys: np.ndarray, priorities: np.ndarray) -> None:
         """Priorities are for those who ask for them."""
 
+    def about(self) -> Mapping[str, Any]:
+        """Its name."""
+        return {"select": type(self).__name__}
+
     def snapshot(self) -> Mapping[str, Any]:
         """Nothing was written down."""
         return {}
@@ -67,15 +74,21 @@ class _Unmoved:
         """Nothing was written down."""
 
 
-class Uniform(_Unmoved):
+def drawn(rng: Generator, size: int, count: int) -> np.ndarray:
+    """So many whole numbers from 0 to before `count`: a third of the time that `Generator.integers` takes for a few."""
+    spots: np.ndarray = (rng.random(size) * count).astype(np.int64)
+    return spots
+
+
+class Uniform(Unmoved):
     """Each is as likely as any other, every time anew."""
 
     def pick(self, size: int, first: int, count: int, rng: Generator) -> tuple[np.ndarray, np.ndarray | None]:
         """With replacement."""
-        return rng.integers(first, first + count, size), None
+        return drawn(rng, size, count) + first, None
 
 
-class Fifo(_Unmoved):
+class Fifo(Unmoved):
     """The oldest, in the order they came."""
 
     def pick(self, size: int, first: int, count: int, rng: Generator) -> tuple[np.ndarray, np.ndarray | None]:
@@ -83,7 +96,7 @@ class Fifo(_Unmoved):
         return first + np.arange(size) % count, None
 
 
-class Lifo(_Unmoved):
+class Lifo(Unmoved):
     """The newest, the newest of all first."""
 
     def pick(self, size: int, first: int, count: int, rng: Generator) -> tuple[np.ndarray, np.ndarray | None]:
@@ -141,6 +154,10 @@ class Prioritised:
         """Numbers above or equal to 0."""
         self.greatest = max(self.greatest, float(priorities.max(initial=0.0)))
         self.tree.put(keys % self.capacity, priorities**self.exponent)
+
+    def about(self) -> Mapping[str, Any]:
+        """Its name, and what weights are made with."""
+        return {"select": type(self).__name__, "exponent": self.exponent}
 
     def snapshot(self) -> Mapping[str, Any]:
         """All weights."""

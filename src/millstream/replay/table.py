@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ from numpy.random import Generator, default_rng
 
 from millstream.core.data import Array, Rollout, Sample
 from millstream.core.errors import ConfigError
+from millstream.replay.archive import Archive
 from millstream.replay.cut import Cut, Whole
 from millstream.replay.limit import Free, Limit
+from millstream.replay.memory import Memory
 from millstream.replay.rollouts import Rollouts
-from millstream.replay.select import Fifo, Select, Uniform
+from millstream.replay.select import Fifo, Select, Uniform, Unmoved
 from millstream.replay.steps import Steps
 
 
@@ -35,7 +38,7 @@ REDRAWS = 100
 
 
 class Table:
-    """Rollouts go in, items come out."""
+    """Rollouts go in, items come out. With a `folder`, steps live in files there, for more than memory holds."""
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class Table:
         limit: Limit = FREE,
         capacity: int = 1_000_000,
         rng: Generator | None = None,
+        folder: Path | str | None = None,
     ):
         if capacity < 1:
             raise ConfigError(f"a table holds at least 1 item, got a capacity of {capacity}")
@@ -53,8 +57,13 @@ class Table:
             raise ConfigError("items that leave once they were used must be whole rollouts, picked first in, first out")
         self.cut, self.evict, self.limit, self.capacity = cut, evict, limit, capacity
         self.select = select.fresh(capacity)
+        self._used_up, self._moved = isinstance(evict, Used), not isinstance(select, Unmoved)
         self.rng = default_rng() if rng is None else rng
-        self.store: Any = Rollouts(capacity) if isinstance(cut, Whole) else Steps(cut, capacity)
+        if isinstance(cut, Whole):
+            self.store: Any = Rollouts(capacity)
+        else:
+            self.store = Steps(cut, capacity, Memory(cut, capacity, folder=None if folder is None else Path(folder)))
+        self._archive = Archive()
         self.inserted = self.sampled = 0
         """Items that ever came in, and that ever were picked."""
 
@@ -66,33 +75,33 @@ class Table:
     def insert(self, rollout: Rollout) -> bool:
         """Keep it; False: not now, ask again."""
         store, items = self.store, self.store.items_of(rollout)
-        if isinstance(self.evict, Used) and store.count + items > self.capacity:
+        if self._used_up and store.count + items > self.capacity:
             return False
         if not self.limit.may_insert(self.inserted, self.sampled, items):
             return False
-        first, count = store.first, store.count
+        first, fresh = store.first, store.first + store.count
         added = store.write(rollout)
-        gone = store.first - first
-        if gone:
-            self.select.removed(0, self.capacity, first, gone)
-        self.select.added(0, self.capacity, first + count, added)
-        blank = store.blank(rollout)
-        if len(blank):  # nothing happened in these steps
-            self.select.reprioritise(first + count + blank, np.zeros(len(blank)))
         self.inserted += added
+        if not self._moved:
+            return True
+        self.select.removed(0, self.capacity, first, store.first - first)
+        self.select.added(0, self.capacity, fresh, added)
+        blank = store.blank(rollout)
+        if blank is not None:  # nothing happened in these steps
+            self.select.reprioritise(fresh + blank, np.zeros(len(blank)))
         return True
 
     def sample(self, size: int) -> Sample | None:
         """Pick `size` items; None when that is not possible yet."""
         store = self.store
-        enough = size if isinstance(self.evict, Used) else 1
+        enough = size if self._used_up else 1
         if size < 1 or store.count < enough or not self.limit.may_sample(self.inserted, self.sampled, size):
             return None
         keys, weights = self.select.pick(size, store.first, store.count, self.rng)
         if isinstance(self.select, Uniform):
             self._avoid_blanks(keys)
         rollouts = store.read(keys)
-        if isinstance(self.evict, Used):
+        if self._used_up:
             store.drop(size)
         self.sampled += size
         return Sample(rollouts, keys, weights)
@@ -107,20 +116,43 @@ class Table:
 
     def snapshot(self) -> Mapping[str, Any]:
         """All that the next sample depends on."""
+        return {**self._counters(), "store": self.store.snapshot()}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Continue exactly there."""
+        self._count(snapshot)
+        self.store.restore(snapshot["store"])
+        self._archive = Archive()  # what is on disk is of other rows
+
+    def save(self, folder: Path | str) -> None:
+        """Into a folder, whole or not at all; what it holds already is not written again."""
+        self._archive.save(Path(folder), self._about(), self._counters(), self._kept())
+
+    def load(self, folder: Path | str) -> None:
+        """Continue exactly where it was saved; CheckpointError, and no change, unless every byte is as it was."""
+        self._archive.load(Path(folder), self._about(), lambda shards: self._kept()[:shards], self._count)
+
+    def _kept(self) -> list[Steps]:
+        if isinstance(self.cut, Whole):
+            raise ConfigError("whole rollouts stay in the memory that they came in: only tables of steps are saved")
+        return [self.store]
+
+    def _about(self) -> Mapping[str, Any]:
+        """What a save must agree in."""
+        return {"holds": "a table", "cut": repr(self.cut), "capacity": self.capacity, **self.select.about()}
+
+    def _counters(self) -> Mapping[str, Any]:
         return {
             "inserted": self.inserted,
             "sampled": self.sampled,
             "rng": self.rng.bit_generator.state,
             "select": self.select.snapshot(),
-            "store": self.store.snapshot(),
         }
 
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Continue exactly there."""
-        self.inserted, self.sampled = snapshot["inserted"], snapshot["sampled"]
-        self.rng.bit_generator.state = snapshot["rng"]
-        self.select.restore(snapshot["select"])
-        self.store.restore(snapshot["store"])
+    def _count(self, counters: Mapping[str, Any]) -> None:
+        self.inserted, self.sampled = counters["inserted"], counters["sampled"]
+        self.rng.bit_generator.state = counters["rng"]
+        self.select.restore(counters["select"])
 
     def _avoid_blanks(self, keys: np.ndarray) -> None:
         """Draw again where nothing happened."""

@@ -34,8 +34,8 @@ void mill_tree_find(const double *nodes, long width, long count, double *spots, 
         for (long i = 0; i < count; i++) {
             const double *pair = nodes + 2 * leaves[i];
             /* what rounding leaves over must not fall into an empty half */
-            int beyond = spots[i] >= pair[0] && pair[1] > 0;
-            spots[i] -= beyond ? pair[0] : 0;
+            int beyond = (spots[i] >= pair[0]) & (pair[1] > 0);
+            spots[i] -= beyond * pair[0]; /* not a branch: it would be guessed wrong half of the time */
             leaves[i] = 2 * leaves[i] + beyond;
         }
     for (long i = 0; i < count; i++) {
