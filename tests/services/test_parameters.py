@@ -111,6 +111,12 @@ def test_a_policy_of_two_hundred_megabytes_goes_both_ways() -> None:
         np.testing.assert_array_equal(client.get().params.tensors["weights"], weights + 1)
 
 
+def test_nobody_makes_a_call_wait_for_long() -> None:
+    with serving(ParameterServer(np.zeros(2))) as served, grpc.insecure_channel(served.address) as channel:
+        request = messages.GetParametersRequest(newer_than=messages.Version(), wait_seconds=1e9)
+        assert list(stubs.ParametersStub(channel).GetParameters(request, timeout=20)) == []
+
+
 # --- lost answers ----------------------------------------------------------------------------------------------------
 
 
@@ -235,7 +241,8 @@ def test_an_epoch_is_never_begun_twice(tmp_path: Path) -> None:
 
 
 def test_what_was_pushed_before_the_end_is_in_the_checkpoint(tmp_path: Path) -> None:
-    with Process(tmp_path, "--port", "0", "--checkpoint", "deep/server.safetensors", "--optimiser", "add") as service:
+    options = ("--checkpoint", "deep/server.safetensors", "--optimiser", "add", "--grace", "1000")
+    with Process(tmp_path, "--port", "0", *options) as service:
         client, waits = RemoteParameters(service.address, patience=0), []
         client.publish(policy(2, START))
         assert client.push_gradients("a", START, [1.0, 2.0]).accepted
