@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -78,12 +79,17 @@ class ParametersConfig(ServiceConfig):
     """With `clip`: the delta for which epsilon is told."""
 
 
-def run(name: str, values: Mapping[str, Any], ready: Ready, clock: Clock | None = None) -> None:
-    """Serve until SIGTERM or Ctrl-C; running calls are finished, and what should be kept is."""
+def configured(name: str, values: Mapping[str, Any]) -> ServiceConfig:
+    """The settings of a service, checked."""
     if name not in SERVICES:
         raise UnknownName.of("service", name, SERVICES)
-    kind, serve = SERVICES[name]
-    serve(settings.parse(kind, values), ready, clock or SystemClock())
+    return settings.parse(SERVICES[name][0], values)
+
+
+def run(name: str, config: ServiceConfig, ready: Ready, clock: Clock | None = None) -> None:
+    """Serve until SIGTERM or Ctrl-C; running calls are finished, and what should be kept is."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is told by our errors, in one line
+    SERVICES[name][1](config, ready, clock or SystemClock())
 
 
 def _parameters(config: ParametersConfig, ready: Ready, clock: Clock) -> None:

@@ -263,6 +263,8 @@ def test_a_service_that_ends_says_so_takes_nothing_new_and_finishes_what_runs() 
         assert next(watched).status == NOT_SERVING
         watched.cancel()
         until(lambda: refused(client))
+        running.join(0.3)
+        assert running.is_alive()  # not cut off
         held.go.set()
         running.join(20)
         ending.join(20)

@@ -38,16 +38,17 @@ def listing(options: Namespace) -> int:
 def serve(options: Namespace) -> int:
     """Be a service until told to end."""
     kind, _ = service.SERVICES[options.service]
-    values = {each.name: getattr(options, each.name) for each in describe(kind) if hasattr(options, each.name)}
+    given = {each.name: getattr(options, each.name) for each in describe(kind) if hasattr(options, each.name)}
+    config = service.configured(options.service, given)
 
     def ready(address: str) -> None:
         if options.json:
             saying.say_json({"service": options.service, "address": address})
         else:
-            guarded = f", callers need the token of {values['token_file']}" if "token_file" in values else ""
+            guarded = f", callers need the token of {config.token_file}" if config.token_file else ""
             print(f"{options.service} ready at {address}{guarded}", flush=True)
 
-    service.run(options.service, values, ready)
+    service.run(options.service, config, ready)
     return 0
 
 
