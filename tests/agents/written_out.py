@@ -99,6 +99,21 @@ def ppo_gradient(agent, state, minibatch, hyper):
     return torch.autograd.grad(loss, flat)[0].numpy(), ratio.detach().numpy()
 
 
+def policy_gradient(agent, state, minibatch, hyper, value_weight):
+    """Gradient of the plain policy-gradient loss, with a value beside it."""
+    flat = torch.as_tensor(state.weights).clone().requires_grad_()
+    minibatch = tensors(minibatch)
+    outputs = outputs_of(agent, flat, minibatch, agent.sequences)
+    if agent.sequences:
+        steps = ("actions", "advantages", "returns", "valid", "mask")
+        minibatch = {name: minibatch[name].flatten(0, 1) for name in steps if name in minibatch}
+    log_prob, entropy = log_prob_and_entropy(agent.spec.action, outputs, minibatch["actions"], minibatch.get("mask"))
+    error = (outputs["value"] - minibatch["returns"]) ** 2
+    loss = -minibatch["advantages"] * log_prob + value_weight * 0.5 * error - hyper.entropy * entropy
+    loss = loss[minibatch["valid"]].mean() if "valid" in minibatch else loss.mean()
+    return torch.autograd.grad(loss, flat)[0].numpy()
+
+
 def impala_gradient(agent, state, minibatch, hyper):
     """Gradient of the V-trace actor-critic loss; targets by the definition, slot by slot."""
     flat = torch.as_tensor(state.weights).clone().requires_grad_()

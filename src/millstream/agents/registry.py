@@ -17,6 +17,8 @@ from millstream.core.spec import EnvSpec
 
 _AGENTS = {
     "ppo": "millstream.agents.ppo:PPO",
+    "a2c": "millstream.agents.a2c:A2C",
+    "reinforce": "millstream.agents.reinforce:Reinforce",
     "impala": "millstream.agents.impala:Impala",
     "dqn": "millstream.agents.dqn:DQN",
     "sac": "millstream.agents.sac:SAC",
