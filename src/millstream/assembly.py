@@ -113,7 +113,7 @@ def spec_of(config: Experiment) -> EnvSpec:
 
 def make_agent(config: Experiment, spec: EnvSpec) -> Agent[Any]:
     """The experiment's algorithm for a spec."""
-    return agents.make(config.algo, spec, settings.plain(config.network))
+    return agents.make(config.algo, spec, settings.plain(config.network), config.hyper)
 
 
 # --- flow ------------------------------------------------------------------------------------------------------------
@@ -324,7 +324,8 @@ def _build_evaluator(index: int, config: Experiment, wiring: Wiring) -> list[Rol
 
 def policy_about(config: Experiment, spec: EnvSpec) -> dict[str, Any]:
     """What a policy's file says of itself, enough to play it."""
-    return {"algo": config.algo, "network": settings.plain(config.network), "spec": spec.to_json()}
+    network, hyper = settings.plain(config.network), settings.plain(config.hyper)
+    return {"algo": config.algo, "network": network, "hyper": hyper, "spec": spec.to_json()}
 
 
 # --- workers ---------------------------------------------------------------------------------------------------------

@@ -61,7 +61,9 @@ def test_the_gradient_is_right_for_every_kind_of_observation(hyper, spec):
     found, _ = agent.gradients(state, batch, hyper)
     weight = hyper.value_weight if getattr(hyper, "baseline", True) else 0.0
     # two ways to convolve are both as far as this from double precision, where tanh is nearly flat
-    assert np.allclose(found, policy_gradient(agent, state, batch, hyper, weight), atol=3e-4 if spec == "image" else 2e-5)
+    assert np.allclose(
+        found, policy_gradient(agent, state, batch, hyper, weight), atol=3e-4 if spec == "image" else 2e-5
+    )
 
 
 def test_an_update_is_one_gradient_of_all_its_steps(hyper):

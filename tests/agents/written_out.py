@@ -156,3 +156,17 @@ def slow_vtrace(ratios, rewards, values, following, ended, discount, trace, clip
     later = [following[t] if ended[t] or t == steps - 1 else targets[t + 1] for t in range(steps)]
     advantages = rho * (rewards + discount * np.array(later) - values)
     return targets.astype(np.float32), advantages.astype(np.float32)
+
+
+def slow_projection(probabilities, returns, discounts, low, high):
+    """Atom by atom: it moves, stops at the ends, and is split between its two neighbours."""
+    rows, n = probabilities.shape
+    step, found = (high - low) / (n - 1), np.zeros((rows, n))
+    for row in range(rows):
+        for atom in range(n):
+            moved = min(max(returns[row] + discounts[row] * (low + atom * step), low), high)
+            place = (moved - low) / step
+            below = min(int(place), n - 2)
+            found[row, below] += probabilities[row, atom] * (below + 1 - place)
+            found[row, below + 1] += probabilities[row, atom] * (place - below)
+    return found

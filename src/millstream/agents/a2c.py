@@ -37,13 +37,13 @@ class A2CHyper(OneGradientHyper):
 class A2C(OnPolicy):
     """The plain policy gradient, with a value to judge by."""
 
-    Hyper = A2CHyper
+    Hyper: type[OneGradientHyper] = A2CHyper
     window = 1
     """Rollouts an actor may be ahead: none, it waits for the policy that its last one made."""
     max_lag: int | None = 0
     """Nothing corrects for another policy, so experience of one is dropped."""
 
-    def gradients(self, state: Learnt, minibatch: Batch, hyper: A2CHyper) -> tuple[Gradients, Lesson]:
+    def gradients(self, state: Learnt, minibatch: Batch, hyper: OneGradientHyper) -> tuple[Gradients, Lesson]:
         """The closed form of the loss above, carried back through distribution and network."""
         outputs, tape, minibatch = self._outputs(state, minibatch)
         advantages = minibatch["advantages"]

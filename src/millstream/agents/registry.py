@@ -11,7 +11,8 @@ from typing import Any
 from millstream.agents.distributions import for_space
 from millstream.agents.features import Features
 from millstream.agents.networks.registry import build
-from millstream.core.errors import AgentError, UnknownName
+from millstream.core import settings
+from millstream.core.errors import AgentError, ConfigError, UnknownName
 from millstream.core.ports import Agent
 from millstream.core.spec import EnvSpec
 
@@ -44,11 +45,19 @@ def find(name: str) -> Any:
     raise UnknownName.of("algorithm", name, names(), "(your own: module:Class)")
 
 
-def make(name: str, spec: EnvSpec, network: Mapping[str, Any] | None = None) -> Agent[Any]:
-    """An agent for a spec; `network` holds the settings of its network."""
+def make(
+    name: str, spec: EnvSpec, network: Mapping[str, Any] | None = None, hyper: Mapping[str, Any] | None = None
+) -> Agent[Any]:
+    """An agent for a spec; `network` holds the settings of its network, `hyper` those of its own that shape one."""
     kind = find(name)
-    settings = dict(network or {})
-    built = kind.build(spec, **settings) if hasattr(kind, "build") else build(spec, for_space(spec.action), **settings)
+    if reason := _refusal(kind, spec):
+        able = [other for other in sorted(_AGENTS) if not _refusal(find(other), spec)]
+        raise ConfigError(f"{name} {reason}, {spec.id} takes {spec.action}; try another --algo: {', '.join(able)}")
+    shape = dict(network or {})
+    if hasattr(kind, "build"):
+        built = kind.build(spec, settings.parse(kind.Hyper, hyper or {}, "hyper"), **shape)
+    else:
+        built = build(spec, for_space(spec.action), **shape)
     given = (spec, built, Features(spec, images=built.images))
     try:
         inspect.signature(kind).bind(*given)
@@ -56,6 +65,12 @@ def make(name: str, spec: EnvSpec, network: Mapping[str, Any] | None = None) -> 
         raise AgentError(f"{name} cannot be built from (spec, network, features): {error}") from error
     agent: Agent[Any] = _complete(name, kind(*given), _ATTRIBUTES)
     return agent
+
+
+def _refusal(kind: Any, spec: EnvSpec) -> str | None:
+    """Why an algorithm cannot learn this; most can learn anything, and do not say."""
+    reason: str | None = kind.refuses(spec) if hasattr(kind, "refuses") else None
+    return reason
 
 
 def _complete(name: str, found: Any, attributes: Sequence[str]) -> Any:

@@ -2,14 +2,15 @@
 
     L = -G * log_prob - entropy * H
 
-G is the return from a step to the end of its episode, normalised over the batch. Where a rollout ends before the episode
-does, G is not known yet. Such steps are left out: a return that stops too early would be wrong. With a `baseline` a value
-is learnt beside the policy, stands for what comes after, and is taken off: then every step counts.
+G is the return from a step to the end of its episode, normalised over the batch. Where a rollout ends before the
+episode does, G is not known yet. Such steps are left out: a return that stops too early would be wrong. With a
+`baseline` a value is learnt beside the policy, stands for what comes after, and is taken off: then every step counts.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -38,17 +39,17 @@ class Reinforce(A2C):
     """Returns as they were, without a critic."""
 
     Hyper = ReinforceHyper
-    sequences = True  # type: ignore[assignment]
+    sequences = True
     """A row is a slot's whole sequence: what is left out of it is known by `valid`."""
 
-    def gradients(self, state: Learnt, minibatch: Batch, hyper: ReinforceHyper) -> tuple[Gradients, Lesson]:
+    def gradients(self, state: Learnt, minibatch: Batch, hyper: Any) -> tuple[Gradients, Lesson]:
         """The policy's alone where there is no baseline."""
         if hyper.baseline:
             return super().gradients(state, minibatch, hyper)
         gradients, lesson = super().gradients(state, minibatch, replace(hyper, value_weight=0.0))
         return gradients, {name: number for name, number in lesson.items() if name != "value_loss"}
 
-    def apply(self, state: Learnt, gradients: Gradients, hyper: ReinforceHyper) -> Learnt:
+    def apply(self, state: Learnt, gradients: Gradients, hyper: Any) -> Learnt:
         """A batch of which no return is known teaches nothing, and Adam should not go on by itself."""
         return super().apply(state, gradients, hyper) if gradients.any() else state
 
@@ -57,7 +58,7 @@ class Reinforce(A2C):
         valid = batch["valid"]
         return {"known": float(valid.sum()) / (valid.shape[0] * valid.shape[1])}
 
-    def _judge(self, columns: dict[str, np.ndarray], hyper: ReinforceHyper) -> dict[str, np.ndarray]:
+    def _judge(self, columns: dict[str, np.ndarray], hyper: Any) -> dict[str, np.ndarray]:
         if hyper.baseline:
             return super()._judge(columns, hyper)
         continues = columns["continues"]
