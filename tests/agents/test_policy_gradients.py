@@ -71,30 +71,34 @@ def test_an_update_is_one_gradient_of_all_its_steps(hyper):
     assert not {"epochs", "minibatch"} & set(vars(hyper))
 
 
-def returns_of(rollout, discount):
-    """The return of each step that is known, by walking on to the end of its episode."""
+def returns_of(rollout, hyper):
+    """The return of each step that counts, by walking on to the end or the cut of its episode."""
     known = {}
     for t in range(rollout.steps):
         for b in range(rollout.slots):
-            total, ended = 0.0, False
-            for later in range(t, rollout.steps):
-                total += discount ** (later - t) * rollout.rewards[later, b]
-                ended = bool(rollout.terminated[later, b] or rollout.truncated[later, b])
-                if ended:
+            total, later = 0.0, t - 1
+            while later < rollout.steps - 1:
+                later += 1
+                total += hyper.discount ** (later - t) * rollout.rewards[later, b]
+                if rollout.terminated[later, b] or rollout.truncated[later, b]:
                     break
-            if ended and rollout.valid[t, b]:
+            beyond = 0.0 if rollout.terminated[later, b] else hyper.discount ** (later - t + 1)
+            if rollout.valid[t, b] and beyond <= hyper.unseen:
                 known[b, t] = total
     return known
 
 
 @pytest.mark.parametrize("kind", ["mlp", "lstm"])
 @pytest.mark.parametrize("next_step", [False, True])
-def test_without_a_baseline_only_steps_whose_episode_ends_are_learnt_from_and_their_returns_are_whole(kind, next_step):
-    hyper = ReinforceHyper(discount=0.9, normalise_advantages=False)
+@pytest.mark.parametrize("unseen", [0.0, 0.4])
+def test_without_a_baseline_only_steps_with_nearly_all_of_their_return_are_learnt_from(kind, next_step, unseen):
+    hyper = ReinforceHyper(discount=0.8, normalise_advantages=False, unseen=unseen)
     agent = agent_of(hyper, kind=kind)
     state = agent.init(0)
     rollout = play(agent, agent.policy(state, hyper), steps=12, slots=5, ends=0.15, next_step=next_step)
-    expected = returns_of(rollout, 0.9)
+    assert rollout.terminated.any()
+    assert rollout.truncated.any()
+    expected = returns_of(rollout, hyper)
     _, batch = agent.prepare(state, [rollout], hyper)
     assert {(b, t) for b, t in zip(*np.nonzero(np.asarray(batch["valid"])), strict=True)} == set(expected)
     assert 0 < len(expected) < rollout.count
@@ -103,13 +107,12 @@ def test_without_a_baseline_only_steps_whose_episode_ends_are_learnt_from_and_th
     assert agent.digest(batch)["known"] == pytest.approx(len(expected) / rollout.rewards.size)
 
 
-def test_what_comes_after_a_cut_changes_nothing_that_is_learnt():
-    hyper = ReinforceHyper(discount=0.9)
+def test_what_a_cut_episode_was_given_changes_nothing_that_is_learnt():
+    hyper = ReinforceHyper(discount=0.9, unseen=0.0)
     agent = agent_of(hyper)
     state = disturbed(agent.init(0))
     rollout = play(agent, agent.policy(state, hyper), steps=12, slots=5, ends=0.15)
-    ended = rollout.terminated | rollout.truncated
-    unknown = ~np.logical_or.accumulate(ended[::-1])[::-1]
+    unknown = ~np.logical_or.accumulate((rollout.terminated | rollout.truncated)[::-1])[::-1]
     assert unknown.any()
     other = replace(rollout, rewards=np.where(unknown, 1e3, rollout.rewards).astype(np.float32))
     one, two = (agent.gradients(state, agent.prepare(state, [each], hyper)[1], hyper)[0] for each in (rollout, other))

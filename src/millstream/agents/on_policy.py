@@ -27,7 +27,7 @@ class OnPolicy(ActorCritic):
         parts = []
         for rollout in rollouts:
             columns = self._read(state, rollout, hyper)
-            columns |= self._judge(columns, hyper)
+            columns |= self._judge(columns, rollout, hyper)
             for used in ("rewards", "next_values", "continues"):
                 del columns[used]
             parts.append(self._rows(columns, rollout))
@@ -45,7 +45,7 @@ class OnPolicy(ActorCritic):
             values, returns = values[batch["valid"]], returns[batch["valid"]]
         return {"explained_variance": explained_variance(values, returns)}
 
-    def _judge(self, columns: dict[str, np.ndarray], hyper: Any) -> dict[str, np.ndarray]:
+    def _judge(self, columns: dict[str, np.ndarray], rollout: Rollout, hyper: Any) -> dict[str, np.ndarray]:
         """What to learn from each step [T, B]: its advantage, and what its value should have been."""
         values = columns["values"]
         advantages = gae(

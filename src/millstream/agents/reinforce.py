@@ -2,9 +2,10 @@
 
     L = -G * log_prob - entropy * H
 
-G is the return from a step to the end of its episode, normalised over the batch. Where a rollout ends before the
-episode does, G is not known yet. Such steps are left out: a return that stops too early would be wrong. With a
-`baseline` a value is learnt beside the policy, stands for what comes after, and is taken off: then every step counts.
+G is the discounted return from a step on, normalised over the batch. Where an episode is cut, by the rollout's end or
+by a time limit, the rest of it was not seen. A step counts where what was not seen weighs at most `unseen`, as
+discounting weighs it; others are left out, because a return that stops too early would be wrong. With a `baseline` a
+value is learnt beside the policy, stands for what was not seen, and is taken off: then every step counts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from millstream.agents.a2c import A2C, OneGradientHyper
 from millstream.agents.actor_critic import Learnt
 from millstream.agents.maths import discounted
-from millstream.core.data import Batch, Gradients, Lesson
+from millstream.core.data import Batch, Gradients, Lesson, Rollout
 from millstream.core.settings import setting
 
 
@@ -29,8 +30,10 @@ class ReinforceHyper(OneGradientHyper):
     """Step size of Adam."""
     normalise_advantages: bool = setting(True, applies="learner")
     """Shift and scale returns over the whole batch."""
+    unseen: float = setting(0.05, low=0, high=1, applies="learner")
+    """The share of a return that may lie beyond a cut; a step with more is left out. 0 wants terminated episodes."""
     baseline: bool = setting(False, applies="learner")
-    """Whether a value is learnt, taken off returns, and trusted where a rollout or a time limit cuts an episode."""
+    """Whether a value is learnt, taken off returns, and trusted beyond a cut."""
 
     trace = 1.0
 
@@ -58,10 +61,12 @@ class Reinforce(A2C):
         valid = batch["valid"]
         return {"known": float(valid.sum()) / (valid.shape[0] * valid.shape[1])}
 
-    def _judge(self, columns: dict[str, np.ndarray], hyper: Any) -> dict[str, np.ndarray]:
+    def _judge(self, columns: dict[str, np.ndarray], rollout: Rollout, hyper: Any) -> dict[str, np.ndarray]:
         if hyper.baseline:
-            return super()._judge(columns, hyper)
-        continues = columns["continues"]
-        returns = discounted(columns["rewards"], continues, hyper.discount, np.zeros_like(continues[0]))
-        known = np.logical_or.accumulate(continues[::-1] == 0)[::-1]  # an end lies at this step or after it
-        return {"advantages": returns, "returns": returns, "valid": columns["valid"] & known}
+            return super()._judge(columns, rollout, hyper)
+        rewards, continues = columns["rewards"], columns["continues"]
+        returns = discounted(rewards, continues, hyper.discount, np.zeros_like(rewards[0]))
+        # what a reward of 1 at the first step beyond each cut would add, and nothing else: the weight of what is unseen
+        cut = hyper.discount * (rollout.truncated & ~rollout.terminated).astype(np.float32)
+        beyond = discounted(cut, continues, hyper.discount, np.ones_like(rewards[0]))
+        return {"advantages": returns, "returns": returns, "valid": columns["valid"] & (beyond <= hyper.unseen)}
