@@ -412,8 +412,10 @@ def check(config: Experiment) -> None:
     """What can be said at once: names that exist, parts that are what they should be, numbers in their bounds."""
     hyper_of(config)
     envs.check(config.env.id, config.env.wrappers)
-    if ":" in config.network.kind:
-        make_agent(config, spec_of(config))  # a network of one's own is known to be one when it is built
+    if ":" in config.network.kind or config.network.device != "cpu":
+        make_agent(config, spec_of(config))  # whether they are what they should be is known when they are used
+    elif agents.selective(config.algo):
+        agents.check(config.algo, spec_of(config))
     if config.actor.count < 1:
         raise ConfigError("actor.count should be at least 1 to train")
     if config.topology == "inline" and config.learner.rollouts % config.actor.count:

@@ -69,8 +69,11 @@ class Continuous(Replayed, ABC):
     def build(
         cls, spec: EnvSpec, hyper: Any, kind: str = "auto", shared: bool = False, memory: int = 0, **network: Any
     ) -> Twins:
-        """The networks of such an agent."""
-        return Twins(spec, cls.outputs, **network)
+        """The networks of such an agent; a device that is not there is refused before anything starts."""
+        twins = Twins(spec, cls.outputs, **network)
+        if twins.device != "cpu":
+            twins.place(np.zeros(1))
+        return twins
 
     def init(self, seed: int) -> Learnt:
         """Fresh weights; targets start equal."""

@@ -49,10 +49,8 @@ def make(
     name: str, spec: EnvSpec, network: Mapping[str, Any] | None = None, hyper: Mapping[str, Any] | None = None
 ) -> Agent[Any]:
     """An agent for a spec; `network` holds the settings of its network, `hyper` those of its own that shape one."""
+    check(name, spec)
     kind = find(name)
-    if reason := _refusal(kind, spec):
-        able = [other for other in sorted(_AGENTS) if not _refusal(find(other), spec)]
-        raise ConfigError(f"{name} {reason}, {spec.id} takes {spec.action}; try another --algo: {', '.join(able)}")
     shape = dict(network or {})
     if hasattr(kind, "build"):
         built = kind.build(spec, settings.parse(kind.Hyper, hyper or {}, "hyper"), **shape)
@@ -67,10 +65,20 @@ def make(
     return agent
 
 
-def _refusal(kind: Any, spec: EnvSpec) -> str | None:
-    """Why an algorithm cannot learn this; most can learn anything, and do not say."""
-    reason: str | None = kind.refuses(spec) if hasattr(kind, "refuses") else None
-    return reason
+def selective(name: str) -> bool:
+    """Whether an algorithm has a say in what it learns; most take any space there is."""
+    return hasattr(find(name), "refuses")
+
+
+def check(name: str, spec: EnvSpec) -> None:
+    """Refuse a spec that the algorithm cannot learn, and say which can."""
+
+    def refusal(name: str) -> str | None:
+        return find(name).refuses(spec) if selective(name) else None
+
+    if reason := refusal(name):
+        able = [other for other in sorted(_AGENTS) if not refusal(other)]
+        raise ConfigError(f"{name} {reason}, {spec.id} takes {spec.action}; try another --algo: {', '.join(able)}")
 
 
 def _complete(name: str, found: Any, attributes: Sequence[str]) -> Any:

@@ -48,6 +48,8 @@ def build(
     heads: dict[str, Any] = {"outputs": head.width, "spread": head.spread}
     shape: dict[str, Any] = {"hidden": tuple(hidden), "activation": activation, "shared": shared}
     if kind == "mlp":
+        if device != "cpu":
+            raise ConfigError(f"the network mlp computes on the CPU, not on {device!r}; try --network torch")
         from millstream.agents.networks.mlp import Mlp
 
         return Mlp(Features(spec).width, **heads, **shape)
