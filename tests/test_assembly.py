@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from millstream import assembly
+from millstream.core.errors import ConfigError
 
 SMALL, HEAVY = SimpleNamespace(grain=256), SimpleNamespace(grain=32)
 
@@ -28,3 +29,16 @@ def test_actors_keep_their_processors(
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     config = assembly.experiment(None, {"env.id": "CartPole-v1", "actor.count": actors, "learner.shards": 8})
     assert assembly.threads_for(agent, config, timed) == threads
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"env.id": "CartPole-v1", "algo": "sac"}, "sac gives numbers between bounds.* try another --algo: a2c, dqn"),
+        ({"env.id": "Pendulum-v1", "algo": "dqn"}, "dqn chooses one of several actions.* --algo: .*sac, td3"),
+        ({"env.id": "CartPole-v1", "network.device": "meta"}, "'meta' cannot be used here: .*there is cpu"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_starts(settings: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        assembly.check(assembly.experiment(None, settings))

@@ -188,3 +188,14 @@ def test_the_policy_of_a_player_is_not_changed_by_playing() -> None:
     before = found.policy.params.tensors["weights"].copy()
     found.act(some("discrete", 5)["obs"])
     assert np.array_equal(found.policy.params.tensors["weights"], before) and isinstance(found.policy.params, Params)
+
+
+def test_a_policy_whose_settings_shape_its_network_is_loaded_as_it_was(tmp_path: Path) -> None:
+    chosen = {"atoms": 5, "v_min": 0.0, "v_max": 9.0}
+    agent = agent_for("dqn", "discrete", hyper=chosen)
+    params = agent.policy(agent.init(0), agent.Hyper(**chosen))
+    network = {"kind": "mlp", "hidden": [8, 7]}
+    about = {"algo": "dqn", "network": network, "hyper": chosen, "spec": SPECS["discrete"].to_json()}
+    Keeper(tmp_path, about).keep("latest", Policy(Version(0, 1), params))
+    rows = some("discrete", 6)["obs"]
+    assert np.array_equal(playing.load(tmp_path).act(rows), Player(agent, Policy(Version(0, 1), params), {}).act(rows))

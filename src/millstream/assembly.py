@@ -115,7 +115,7 @@ def spec_of(config: Experiment) -> EnvSpec:
 
 def make_agent(config: Experiment, spec: EnvSpec) -> Agent[Any]:
     """The experiment's algorithm for a spec."""
-    return agents.make(config.algo, spec, settings.plain(config.network))
+    return agents.make(config.algo, spec, settings.plain(config.network), config.hyper)
 
 
 # --- flow ------------------------------------------------------------------------------------------------------------
@@ -334,7 +334,8 @@ def _build_evaluator(index: int, config: Experiment, wiring: Wiring) -> list[Rol
 
 def policy_about(config: Experiment, spec: EnvSpec) -> dict[str, Any]:
     """What a policy's file says of itself, enough to play it."""
-    return {"algo": config.algo, "network": settings.plain(config.network), "spec": spec.to_json()}
+    network, hyper = settings.plain(config.network), settings.plain(config.hyper)
+    return {"algo": config.algo, "network": network, "hyper": hyper, "spec": spec.to_json()}
 
 
 # --- workers ---------------------------------------------------------------------------------------------------------
@@ -421,8 +422,10 @@ def check(config: Experiment) -> None:
     """What can be said at once: names that exist, parts that are what they should be, numbers in their bounds."""
     hyper_of(config)
     envs.check(config.env.id, config.env.wrappers)
-    if ":" in config.network.kind:
-        make_agent(config, spec_of(config))  # a network of one's own is known to be one when it is built
+    if ":" in config.network.kind or config.network.device != "cpu":
+        make_agent(config, spec_of(config))  # whether they are what they should be is known when they are used
+    elif agents.selective(config.algo):
+        agents.check(config.algo, spec_of(config))
     if config.actor.count < 1:
         raise ConfigError("actor.count should be at least 1 to train")
     if config.topology == "inline" and config.learner.rollouts % config.actor.count:

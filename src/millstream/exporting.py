@@ -146,7 +146,7 @@ class _Policy:
         self.spec, self.agent, self.graph = player.spec, player.agent, graph
         self.network: Any = player.agent.network  # type: ignore[attr-defined]
         self.features: Any = player.agent.features  # type: ignore[attr-defined]
-        self.tensors = player.policy.params.tensors
+        self.tensors, self.hyper = player.policy.params.tensors, player.policy.params.hyper
         if not type(self.network).__module__.startswith("millstream."):
             kind = f"{type(self.network).__module__}:{type(self.network).__name__}"
             raise AgentError(f"only Millstream's own networks can be written as ONNX, this is {kind}; try safetensors")
@@ -234,7 +234,7 @@ class _Policy:
         towers = [self._tower(encoded, layers, index) for index in range(self.network.towers)]
         policy = graph("Gemm", towers[0], self._weight("policy.weight"), self._weight("policy.bias"))
         value = graph("Gemm", towers[-1], self._weight("value.weight"), self._weight("value.bias"))
-        self._act(policy)
+        self._act(self._means(policy) if self.hyper.get("atoms", 1) > 1 else policy)
         graph.give("value", graph.shaped(value, -1), ("batch",))
 
     def _tower(self, below: str, layers: int, tower: int) -> str:
@@ -251,6 +251,18 @@ class _Policy:
     def _tanh(self) -> bool:
         activation = getattr(self.network, "activation", None)
         return activation == "tanh" if activation else self.network._bend.__name__ == "tanh"
+
+    def _means(self, said: str) -> str:
+        """Distributions over returns as their means, one an action, as `agents/worth.py` computes them."""
+        graph, atoms, dueling = self.graph, int(self.hyper["atoms"]), int(self.hyper["dueling"])
+        actions = self.spec.action.width
+        logits = graph.shaped(said, -1, actions + dueling, atoms)
+        if dueling:
+            advantages, state = graph.several("Split", 2, logits, graph.constant((actions, 1), np.int64), axis=1)
+            mean = graph("ReduceMean", advantages, axes=[1], keepdims=1)
+            logits = graph("Sub", graph("Add", state, advantages), mean)
+        support = graph.constant(np.linspace(self.hyper["v_min"], self.hyper["v_max"], atoms)[:, None])
+        return graph.shaped(graph("MatMul", graph("Softmax", logits, axis=2), support), -1, actions)
 
     def _act(self, policy: str) -> None:
         """The distribution's parameters, and the most probable action where no mask forbids it."""

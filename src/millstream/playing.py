@@ -90,4 +90,5 @@ def _array(name: str, value: Any, dtype: str) -> np.ndarray:
 def load(run: str | Path, name: str | None = None) -> Player:
     """The policy of a run's folder: the best by evaluation, or the latest, or the one named."""
     policy, about = keeping.read(keeping.find(Path(run), name))
-    return Player(agents.make(about["algo"], EnvSpec.from_json(about["spec"]), about["network"]), policy, about)
+    spec = EnvSpec.from_json(about["spec"])
+    return Player(agents.make(about["algo"], spec, about["network"], about.get("hyper")), policy, about)

@@ -10,6 +10,10 @@ from millstream.agents.registry import make
 from millstream.core.codec import Layout, rollout_of
 from millstream.core.data import Stamp, Version
 from millstream.core.spec import Box, Discrete, EnvSpec, MultiDiscrete
+from millstream.learner.sources import Picked
+from millstream.replay.cut import n_step
+from millstream.replay.select import Prioritised, Uniform
+from millstream.replay.table import Table
 
 NUMBERS = {"obs": Box((3,))}
 SPECS = {
@@ -28,10 +32,10 @@ SMALL = {"hidden": (8, 7)}
 LSTM = {"kind": "lstm", "memory": 5, **SMALL}
 
 
-def agent_for(algorithm="ppo", spec="discrete", kind="mlp", **network):
+def agent_for(algorithm="ppo", spec="discrete", kind="mlp", hyper=None, **network):
     """A small agent of the zoo above."""
     settings = {**SMALL, "kind": kind, **({"memory": 5} if kind == "lstm" else {}), **network}
-    return make(algorithm, SPECS[spec] if isinstance(spec, str) else spec, settings)
+    return make(algorithm, SPECS[spec] if isinstance(spec, str) else spec, settings, hyper)
 
 
 def observe(spec, slots, rng):
@@ -95,12 +99,27 @@ def play(agent, params, steps=6, slots=3, seed=0, ends=0.25, next_step=False, wa
     return rollout_of(to, steps, finals, Stamp("test", 0, 0, seed, Version(0, 0), 0.0))
 
 
+def given(agent, hyper, played, seed=0):
+    """What an update of the agent gets of what was played: all of it, or windows that a table picks."""
+    if not getattr(agent, "replayed", False):
+        return played
+    select = Prioritised(hyper.priority_exponent, hyper.importance) if hyper.prioritised else Uniform()
+    table = Table(n_step(hyper.n_step), select, capacity=10_000, rng=np.random.default_rng(seed))
+    for sequence, rollout in enumerate(played):
+        assert table.insert(replace(rollout, stamp=replace(rollout.stamp, sequence=sequence)))
+    return Picked(table).take(0, 0, hyper).rollouts
+
+
 def disturbed(state, seed=0, size=0.3):
     """The state with its weights moved, so that ratios leave 1 and clips come into force."""
-    noise = np.random.default_rng([seed, 5]).normal(0, size, tuple(state.weights.shape)).astype(np.float32)
-    return replace(
-        state, weights=state.weights + (noise if is_numpy(state.weights) else state.weights.new_tensor(noise))
-    )
+    rng = np.random.default_rng([seed, 5])
+    moved = {}
+    for name in ("weights", "player", "judge"):
+        if hasattr(state, name):
+            old = getattr(state, name)
+            noise = rng.normal(0, size, tuple(old.shape)).astype(np.float32)
+            moved[name] = old + (noise if is_numpy(old) else old.new_tensor(noise))
+    return replace(state, **moved)
 
 
 def is_numpy(array):

@@ -177,7 +177,7 @@ def test_td3_moves_its_policy_and_targets_every_other_time():
 
 def test_what_they_cannot_do_they_say(algorithm):
     for action in (Discrete(3), Box((2,))):
-        with pytest.raises(ConfigError, match=r"numbers between bounds.*--algo ppo"):
+        with pytest.raises(ConfigError, match=r"numbers between bounds.*--algo: a2c,.* ppo"):
             agent_for(algorithm, EnvSpec("other", SPEC.observations, action))
     agent = agent_for(algorithm)
     bad = torch.full((agent.network.size + (algorithm == "sac"),), float("nan"))

@@ -11,11 +11,11 @@ from millstream.agents.dqn import DQNHyper
 from millstream.core.errors import ConfigError, Diverged
 from millstream.replay.cut import n_step
 from millstream.replay.table import Table
-from tests.agents.rollouts import SPECS, agent_for, play
+from tests.agents.rollouts import SPECS, agent_for, disturbed, play
 
 torch = pytest.importorskip("torch")
 
-from tests.agents.written_out import outputs_of, tensors  # noqa: E402
+from tests.agents.written_out import outputs_of, slow_projection, tensors  # noqa: E402
 
 HYPER = DQNHyper(minibatch=16, discount=0.9)
 
@@ -65,6 +65,72 @@ def test_gradients_are_those_of_the_written_out_loss(kind, spec, shape, weighted
     np.testing.assert_allclose(
         agent.priorities(state, batch, hyper), (chosen - goal).detach().abs().numpy() + 1e-6, rtol=1e-3, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("kind", ["mlp", "torch"])
+@pytest.mark.parametrize("spec", ["discrete", "masked", "stacked"])
+@pytest.mark.parametrize("shape", [{}, {"double": False}, {"dueling": True}, {"dueling": True, "n_step": 3}])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gradients_of_distributions_are_those_of_the_written_out_cross_entropy(kind, spec, shape, weighted):
+    chosen = {"atoms": 11, "v_min": -3.0, "v_max": 2.0, **shape}
+    hyper = replace(HYPER, **chosen)
+    agent = agent_for("dqn", spec, kind, hyper=chosen)
+    state, other = disturbed(agent.init(1)), disturbed(agent.init(2), 1)
+    state.target[...] = other.weights
+    state, batch = agent.prepare(state, picked(agent, agent.policy(state, hyper), hyper), hyper)
+    if weighted:
+        importance = np.random.default_rng(0).random(32, np.float32)
+        batch = {**batch, "importance": agent.network.place(importance)}
+    found, lesson = agent.gradients(state, batch, hyper)
+    rows, support = tensors(batch), torch.linspace(-3, 2, 11)
+    flat = torch.as_tensor(np.asarray(state.weights)).clone().requires_grad_()
+
+    def logits(weights, prefix):
+        inputs = {f"in/{name[len(prefix) :]}": array for name, array in rows.items() if name.startswith(prefix)}
+        said = outputs_of(agent, weights, inputs, False)["policy"].reshape(32, -1, 11)
+        if not hyper.dueling:
+            return said
+        state_, advantages = said[:, 4:], said[:, :4]
+        return state_ + advantages - advantages.mean(1, keepdim=True)
+
+    with torch.no_grad():
+        target = logits(torch.as_tensor(np.asarray(state.target)), "next/")
+        judge = (logits(flat, "next/") if hyper.double else target).softmax(-1) @ support
+        if "mask" in rows:
+            judge = judge.masked_fill(~rows["mask"], -torch.inf)
+        following = target.softmax(-1)[torch.arange(32), judge.argmax(1)].numpy()
+        goal = slow_projection(following, rows["returns"].numpy(), rows["discounts"].numpy(), -3.0, 2.0)
+        goal = torch.as_tensor(goal.astype(np.float32))
+    log_p = logits(flat, "in/")[torch.arange(32), rows["actions"]].log_softmax(-1)
+    losses = -(goal * log_p).sum(-1)
+    ((losses * rows["importance"]) if weighted else losses).mean().backward()
+    np.testing.assert_allclose(np.asarray(found), flat.grad.numpy(), rtol=1e-3, atol=2e-6)
+    np.testing.assert_allclose(lesson["loss"], float(losses.detach().mean()), rtol=1e-4)
+    worth = (log_p.detach().exp() @ support).mean()
+    np.testing.assert_allclose(lesson["q_values"], float(worth), rtol=1e-3, atol=1e-5)
+    surprise = torch.nn.functional.kl_div(log_p.detach(), goal, reduction="none").sum(-1)
+    np.testing.assert_allclose(agent.priorities(state, batch, hyper), surprise.numpy() + 1e-6, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_an_actor_chooses_by_the_means_of_distributions(dueling):
+    chosen = {"atoms": 7, "v_min": -1.0, "v_max": 4.0, "dueling": dueling}
+    agent, hyper = agent_for("dqn", "masked", hyper=chosen), replace(HYPER, **chosen)
+    state, rng = disturbed(agent.init(0), size=1.0), np.random.default_rng(0)
+    seen, mask = {"obs": rng.normal(size=(50, 3)).astype(np.float32)}, rng.random((50, 4)) < 0.7
+    mask[:, 2] = True
+    acted, _ = agent.act(agent.policy(state, hyper), seen, {}, np.zeros(50, bool), mask, None)
+    said = torch.as_tensor(agent.network.act(state.weights, {"vector": seen["obs"]}, {}, None)[0]["policy"].copy())
+    said = said.reshape(50, -1, 7)
+    logits = said[:, 4:] + said[:, :4] - said[:, :4].mean(1, keepdim=True) if dueling else said
+    means = (logits.softmax(-1) @ torch.linspace(-1, 4, 7)).numpy()
+    assert np.array_equal(acted.actions, np.where(mask, means, -np.inf).argmax(1))
+    assert len(set(acted.actions.tolist())) > 1
+
+
+def test_bounds_of_returns_that_are_no_bounds_are_refused():
+    with pytest.raises(ConfigError, match=r"v_min should be below hyper.v_max, got 3 and 1"):
+        DQNHyper(atoms=51, v_min=3.0, v_max=1.0)
 
 
 def test_returns_sum_the_steps_that_count_and_endings_are_two_facts():

@@ -8,8 +8,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.agents.maths import discounted, explained_variance, following_values, gae, n_step, namespace, vtrace
-from tests.agents.written_out import slow_vtrace
+from millstream.agents.maths import (
+    discounted,
+    explained_variance,
+    following_values,
+    gae,
+    log_softmax,
+    n_step,
+    namespace,
+    project,
+    vtrace,
+)
+from tests.agents.written_out import slow_projection, slow_vtrace
 
 quick = settings(max_examples=60, deadline=None)
 
@@ -145,6 +155,35 @@ def test_tensors_give_what_arrays_give(history):
     assert explained_variance(torch.as_tensor(values), torch.as_tensor(rewards)) == pytest.approx(
         explained_variance(values, rewards)
     )
+
+
+@quick
+@given(st.integers(2, 12), st.floats(-5, 4.5), st.floats(0.1, 9), st.integers(0, 2**32 - 1))
+def test_a_projected_distribution_is_what_a_loop_over_its_atoms_gives(n, low, wide, seed):
+    rng = np.random.default_rng(seed)
+    probabilities = rng.dirichlet(np.ones(n), size=5)
+    returns, discounts = rng.normal(size=5) * 4, np.array([0.0, 0.5, 0.9, 0.99, 1.0])
+    found = project(probabilities, returns, discounts, low, low + wide)
+    assert np.allclose(found, slow_projection(probabilities, returns, discounts, low, low + wide))
+    assert np.allclose(found.sum(axis=1), 1)
+    tensors = project(*(torch.as_tensor(array) for array in (probabilities, returns, discounts)), low, low + wide)
+    assert np.allclose(tensors.numpy(), found)
+
+
+def test_a_projection_keeps_the_mean_while_nothing_lands_beyond_the_ends():
+    support = np.linspace(-10, 10, 51)
+    probabilities = np.random.default_rng(0).dirichlet(np.ones(51), size=4)
+    returns, discounts = np.array([0.0, 1.0, -0.5, 0.03]), np.array([1.0, 0.9, 0.95, 0.0])
+    moved = project(probabilities, returns, discounts, -10.0, 10.0) @ support
+    assert np.allclose(moved, returns + discounts * (probabilities @ support))
+    assert np.array_equal(project(probabilities, np.zeros(4), np.ones(4), -10.0, 10.0).round(9), probabilities.round(9))
+    far = project(probabilities, np.full(4, 99.0), discounts, -10.0, 10.0)
+    assert np.allclose(far[:, -1], 1)
+
+
+def test_the_logarithm_of_softmax_is_torchs_own_and_bears_large_logits():
+    logits = np.random.default_rng(0).normal(size=(3, 2, 4)) * 300
+    assert np.allclose(log_softmax(logits), torch.log_softmax(torch.as_tensor(logits), -1).numpy())
 
 
 def column(*numbers):

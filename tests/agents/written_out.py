@@ -99,6 +99,21 @@ def ppo_gradient(agent, state, minibatch, hyper):
     return torch.autograd.grad(loss, flat)[0].numpy(), ratio.detach().numpy()
 
 
+def policy_gradient(agent, state, minibatch, hyper, value_weight):
+    """Gradient of the plain policy-gradient loss, with a value beside it."""
+    flat = torch.as_tensor(state.weights).clone().requires_grad_()
+    minibatch = tensors(minibatch)
+    outputs = outputs_of(agent, flat, minibatch, agent.sequences)
+    if agent.sequences:
+        steps = ("actions", "advantages", "returns", "valid", "mask")
+        minibatch = {name: minibatch[name].flatten(0, 1) for name in steps if name in minibatch}
+    log_prob, entropy = log_prob_and_entropy(agent.spec.action, outputs, minibatch["actions"], minibatch.get("mask"))
+    error = (outputs["value"] - minibatch["returns"]) ** 2
+    loss = -minibatch["advantages"] * log_prob + value_weight * 0.5 * error - hyper.entropy * entropy
+    loss = loss[minibatch["valid"]].mean() if "valid" in minibatch else loss.mean()
+    return torch.autograd.grad(loss, flat)[0].numpy()
+
+
 def impala_gradient(agent, state, minibatch, hyper):
     """Gradient of the V-trace actor-critic loss; targets by the definition, slot by slot."""
     flat = torch.as_tensor(state.weights).clone().requires_grad_()
@@ -141,3 +156,17 @@ def slow_vtrace(ratios, rewards, values, following, ended, discount, trace, clip
     later = [following[t] if ended[t] or t == steps - 1 else targets[t + 1] for t in range(steps)]
     advantages = rho * (rewards + discount * np.array(later) - values)
     return targets.astype(np.float32), advantages.astype(np.float32)
+
+
+def slow_projection(probabilities, returns, discounts, low, high):
+    """Atom by atom: it moves, stops at the ends, and is split between its two neighbours."""
+    rows, n = probabilities.shape
+    step, found = (high - low) / (n - 1), np.zeros((rows, n))
+    for row in range(rows):
+        for atom in range(n):
+            moved = min(max(returns[row] + discounts[row] * (low + atom * step), low), high)
+            place = (moved - low) / step
+            below = min(int(place), n - 2)
+            found[row, below] += probabilities[row, atom] * (below + 1 - place)
+            found[row, below + 1] += probabilities[row, atom] * (place - below)
+    return found

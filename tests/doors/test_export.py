@@ -11,6 +11,7 @@ import pytest
 from millstream import exporting, testing
 from millstream.agents import registry as agents
 from millstream.agents.networks.mlp import Mlp
+from millstream.agents.worth import worth_of
 from millstream.core.codec import decode_tensors
 from millstream.core.data import Policy, Version
 from millstream.core.errors import AgentError, MissingPart
@@ -92,6 +93,23 @@ def test_cartpole_as_onnx_acts_like_the_player(network: dict[str, Any]) -> None:
     player = player_for(CartPole(1).spec, kind="mlp", **network)
     given = check(player)
     np.testing.assert_array_equal(given["action"], player.act(seen_by(player.spec)["obs"]))
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_distributions_over_returns_are_given_as_their_means(dueling: bool) -> None:
+    spec = EnvSpec("own", {"obs": Box((4,))}, Discrete(3))
+    chosen = {"atoms": 9, "v_min": -2.0, "v_max": 5.0, "dueling": dueling}
+    agent: Any = agents.make("dqn", spec, {"kind": "mlp"}, chosen)
+    params = agent.policy(agent.init(0), agent.Hyper(**chosen))
+    params.tensors["weights"][:] = np.random.default_rng(1).normal(0, 0.6, agent.network.size)
+    player = Player(agent, Policy(Version(0, 5), params, 100), {"algo": "dqn", "network": {}, "spec": spec.to_json()})
+    seen = {"obs": np.random.default_rng(5).normal(size=(ROWS, 4)).astype(np.float32)}
+    given = compute(exporting.onnx(player), seen)
+    outputs, _ = expected(player, seen, {})
+    means = worth_of(3, dueling, 9, -2.0, 5.0).values(outputs)
+    np.testing.assert_allclose(given["logits"], means, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(given["action"], player.act(seen))
+    assert len(set(given["action"].tolist())) > 1
 
 
 def test_continuous_actions_come_with_their_spread() -> None:

@@ -56,6 +56,9 @@ def weights(folder: Path) -> str:
         {"normalise_observations": True, "normalise_rewards": True},
         {"algo": "dqn", **TABLE},
         {"algo": "dqn", "actor.count": 2, "prioritised": True, "n_step": 3, **TABLE},
+        {"algo": "dqn", "atoms": 11, "v_min": 0.0, "v_max": 100.0, "dueling": True, **TABLE},
+        {"algo": "a2c", "actor.envs": 16, "actor.unroll": 16},
+        {"algo": "reinforce", "actor.envs": 8, "actor.unroll": 128},
     ],
     ids=[
         "ppo",
@@ -65,6 +68,9 @@ def weights(folder: Path) -> str:
         "normalised",
         "dqn",
         "dqn, prioritised",
+        "dqn, atoms",
+        "a2c",
+        "reinforce",
     ],
 )
 def test_a_run_killed_and_resumed_equals_the_run_that_was_not(tmp_path: Path, settings: dict[str, object]) -> None:

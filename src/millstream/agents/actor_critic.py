@@ -1,4 +1,4 @@
-"""What PPO and IMPALA share: a network with a policy and a value, statistics, Adam. No algorithm is in here."""
+"""What every algorithm with a policy and a value shares: its network, statistics, Adam. No algorithm is in here."""
 
 from __future__ import annotations
 
@@ -34,8 +34,6 @@ class ActorCriticHyper:
     """Where the step size goes, in a straight line over the run; none keeps it."""
     discount: float = setting(0.99, low=0, high=1, applies="learner")
     """How much a reward is worth one step later."""
-    trace: float = setting(0.95, low=0, high=1, applies="learner")
-    """Lambda: how far advantages look ahead."""
     entropy: float = setting(0.0, low=0, high=10, applies="learner")
     """Weight of the entropy bonus."""
     entropy_end: float | None = setting(None, low=0, high=10, applies="learner")
@@ -44,10 +42,6 @@ class ActorCriticHyper:
     """Weight of the value loss."""
     max_norm: float = setting(0.5, low=0, applies="learner")
     """Longest gradient; 0 means no limit."""
-    epochs: int = setting(1, low=1, high=1000, applies="learner")
-    """How often each step is learnt from in one update."""
-    minibatch: int = setting(2048, low=1, applies="learner")
-    """Steps in one gradient."""
     normalise_observations: bool = setting(False)
     """Shift and scale observations by their running statistics."""
     normalise_rewards: bool = setting(False)

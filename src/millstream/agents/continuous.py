@@ -16,7 +16,7 @@ from millstream.agents.replayed import Replayed, ReplayedHyper, group
 from millstream.core.data import Array, Batch, Carry, Decision, Params, Rollout
 from millstream.core.errors import Diverged
 from millstream.core.settings import setting
-from millstream.core.spec import EnvSpec
+from millstream.core.spec import Box, EnvSpec
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,21 @@ class Continuous(Replayed, ABC):
     outputs = 1
 
     @classmethod
-    def build(cls, spec: EnvSpec, kind: str = "auto", shared: bool = False, memory: int = 0, **network: Any) -> Twins:
-        """The networks of such an agent."""
-        return Twins(spec, cls.outputs, **network)
+    def refuses(cls, spec: EnvSpec) -> str | None:
+        """Why it cannot learn this, if it cannot."""
+        action = spec.action
+        within = isinstance(action, Box) and bool(np.isfinite(action.bounds()).all())
+        return None if within else "gives numbers between bounds"
+
+    @classmethod
+    def build(
+        cls, spec: EnvSpec, hyper: Any, kind: str = "auto", shared: bool = False, memory: int = 0, **network: Any
+    ) -> Twins:
+        """The networks of such an agent; a device that is not there is refused before anything starts."""
+        twins = Twins(spec, cls.outputs, **network)
+        if twins.device != "cpu":
+            twins.place(np.zeros(1))
+        return twins
 
     def init(self, seed: int) -> Learnt:
         """Fresh weights; targets start equal."""

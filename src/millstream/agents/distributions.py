@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.random import Generator
 
-from millstream.agents.maths import namespace
+from millstream.agents.maths import log_softmax, namespace
 from millstream.core.data import Array
 from millstream.core.spec import Box, Discrete, MultiDiscrete, Space
 
@@ -85,7 +85,7 @@ class Categorical:
         """Closed forms over the log-softmax."""
         logits = _masked(outputs["policy"], mask)
         xp = namespace(logits)
-        log_p = _log_softmax(logits)
+        log_p = log_softmax(logits)
         p = xp.exp(log_p)
         entropy = -xp.sum(p * log_p, axis=-1)
         rows = xp.arange(len(log_p), device=log_p.device)
@@ -197,9 +197,3 @@ def _masked(logits: Array, mask: Array | None) -> Array:
         return logits
     xp = namespace(logits)
     return xp.where(mask, logits, xp.asarray(_NEVER, dtype=logits.dtype, device=logits.device))
-
-
-def _log_softmax(logits: Array) -> Array:
-    xp = namespace(logits)
-    shifted = logits - xp.max(logits, axis=-1, keepdims=True)
-    return shifted - xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))

@@ -6,13 +6,15 @@ The value of each action is learnt from single steps that are picked from a larg
 
 `double` lets the network itself choose the action that the target network judges (van Hasselt et al. 2016), `dueling`
 splits Q into the value of a state and the advantage of each action (Wang et al. 2016), `n_step` looks further ahead,
-and `prioritised` picks what surprised more often (Schaul et al. 2016).
+`prioritised` picks what surprised more often (Schaul et al. 2016), and `atoms` learns how returns are distributed
+rather than their mean (C51, Bellemare et al. 2017): `worth.py` has both ways of saying what an action is worth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator, default_rng
@@ -21,7 +23,9 @@ from millstream.agents import optimiser
 from millstream.agents.features import Features
 from millstream.agents.maths import namespace
 from millstream.agents.networks.protocol import Network
+from millstream.agents.networks.registry import build
 from millstream.agents.replayed import Replayed, ReplayedHyper, group
+from millstream.agents.worth import Compared, Worth, worth_of
 from millstream.core.data import Array, Batch, Carry, Decision, Gradients, Lesson, Params
 from millstream.core.errors import ConfigError, Diverged
 from millstream.core.settings import setting
@@ -48,12 +52,26 @@ class DQNHyper(ReplayedHyper):
     """The share of the run over which epsilon falls, in a straight line."""
     max_norm: float = setting(10.0, low=0, applies="learner")
     """Longest gradient; 0 means no limit."""
+    atoms: int = setting(1, low=1, high=1_000)
+    """Numbers whose probabilities say what an action is worth, 51 in C51; 1 learns the mean alone."""
+    v_min: float = setting(-10.0)
+    """The lowest of them: no return should be lower."""
+    v_max: float = setting(10.0)
+    """The highest of them: no return should be higher."""
+
+    def __post_init__(self) -> None:
+        if self.v_min >= self.v_max:
+            raise ConfigError(f"hyper.v_min should be below hyper.v_max, got {self.v_min:g} and {self.v_max:g}")
 
     def at(self, progress: float) -> DQNHyper:
         """The values in force when this share of the run (0 to 1) is done."""
         explored = min(max(progress, 0.0) / self.exploration, 1.0)
         epsilon = self.epsilon + (self.epsilon_end - self.epsilon) * explored
         return replace(super().at(progress), epsilon=epsilon)
+
+
+_SHAPE: Mapping[str, float] = {"dueling": 0.0, "atoms": 1, "v_min": -1.0, "v_max": 1.0}
+"""What says how outputs are read. An actor is told where there are atoms; the best of plain numbers is the largest."""
 
 
 @dataclass
@@ -71,10 +89,18 @@ class DQN(Replayed):
     Hyper = DQNHyper
 
     def __init__(self, spec: EnvSpec, network: Network, features: Features):
-        if not isinstance(spec.action, Discrete):
-            raise ConfigError(f"DQN chooses one of several actions, {spec.id} wants {spec.action}; try --algo ppo")
         super().__init__(spec, network, features)
-        self.actions = spec.action.n
+        self.actions = _choices(spec)
+
+    @classmethod
+    def refuses(cls, spec: EnvSpec) -> str | None:
+        """Why it cannot learn this, if it cannot."""
+        return None if isinstance(spec.action, Discrete) else "chooses one of several actions"
+
+    @classmethod
+    def build(cls, spec: EnvSpec, hyper: DQNHyper, **network: Any) -> Network:
+        """A network as wide as actions and atoms are many."""
+        return build(spec, _worth(_choices(spec), vars(hyper)), **network)
 
     def init(self, seed: int) -> Learnt:
         """Fresh weights; the target network starts equal."""
@@ -85,7 +111,8 @@ class DQN(Replayed):
         """A copy: the state goes on changing."""
         weights = state.weights
         plain = weights.copy() if isinstance(weights, np.ndarray) else weights.detach().cpu().numpy().copy()
-        return Params({"weights": plain}, {"epsilon": hyper.epsilon})
+        shape = {name: float(getattr(hyper, name)) for name in _SHAPE} if hyper.atoms > 1 else {}
+        return Params({"weights": plain}, {"epsilon": hyper.epsilon, **shape})
 
     def act(
         self,
@@ -99,7 +126,7 @@ class DQN(Replayed):
         """The best action; with a generator, now and then any that is legal."""
         inputs, frames = self.features.observe(observations, carry, first, {})
         outputs, _ = self.network.act(params.tensors["weights"], inputs, {}, first)
-        values = outputs["policy"]
+        values = _worth(self.actions, params.hyper).values(outputs)
         if mask is not None:
             values = np.where(mask, values, -np.inf)
         actions = np.argmax(values, axis=1)
@@ -111,23 +138,20 @@ class DQN(Replayed):
         return Decision(actions, {}), frames
 
     def gradients(self, state: Learnt, minibatch: Batch, hyper: DQNHyper) -> tuple[Gradients, Lesson]:
-        """Targets first: a network's outputs live until its next call."""
-        targets = self._targets(state, minibatch, hyper)
-        outputs, tape = self.network.forward(state.weights, group(minibatch, "in/"))
-        chosen = self._chosen(outputs, minibatch["actions"], hyper)
-        xp = namespace(chosen)
-        error = chosen - targets
-        share = 1 / len(error)
-        slope = xp.clip(error, -1.0, 1.0) * share
+        """The goal first: a network's outputs live until its next call."""
+        worth = _worth(self.actions, vars(hyper))
+        outputs, tape, found = self._compare(worth, state, minibatch, hyper)
+        xp, share = namespace(found.slope), 1 / len(found.slope)
+        slope = found.slope * share
         if "importance" in minibatch:
-            slope = slope * minibatch["importance"]
-        size = abs(error)
+            weights = minibatch["importance"]
+            slope = slope * xp.reshape(weights, (len(weights), *(1,) * (slope.ndim - 1)))
         lesson = {
-            "loss": float(xp.sum(xp.where(size < 1, 0.5 * error * error, size - 0.5))) * share,
-            "q_values": float(xp.sum(chosen)) * share,
-            "td_error": float(xp.sum(size)) * share,
+            "loss": float(xp.sum(found.loss)) * share,
+            "q_values": float(xp.sum(found.worth)) * share,
+            "td_error": float(xp.sum(found.surprise)) * share,
         }
-        return self.network.backward(tape, self._back(outputs, minibatch["actions"], slope, hyper)), lesson
+        return self.network.backward(tape, worth.backward(outputs, minibatch["actions"], slope)), lesson
 
     def apply(self, state: Learnt, gradients: Gradients, hyper: DQNHyper) -> Learnt:
         """Clip, then Adam, in place; now and then the target network follows."""
@@ -143,44 +167,44 @@ class DQN(Replayed):
 
     def priorities(self, state: Learnt, batch: Batch, hyper: DQNHyper) -> np.ndarray:
         """How much each step of a batch still surprises."""
-        targets = self._targets(state, batch, hyper)
-        outputs, _ = self.network.forward(state.weights, group(batch, "in/"))
-        found: np.ndarray = np.asarray(abs(self._chosen(outputs, batch["actions"], hyper) - targets)) + 1e-6
-        return found
+        _, _, found = self._compare(_worth(self.actions, vars(hyper)), state, batch, hyper)
+        surprise = found.surprise if isinstance(found.surprise, np.ndarray) else found.surprise.detach().cpu().numpy()
+        return surprise + 1e-6
 
-    def _targets(self, state: Learnt, minibatch: Batch, hyper: DQNHyper) -> Array:
+    def _compare(
+        self, worth: Worth, state: Learnt, minibatch: Batch, hyper: DQNHyper
+    ) -> tuple[Mapping[str, Array], Any, Compared]:
+        """What is said of the steps against what should have been, with the outputs and their tape."""
+        goal = self._goal(worth, state, minibatch, hyper)
+        outputs, tape = self.network.forward(state.weights, group(minibatch, "in/"))
+        return outputs, tape, worth.compare(outputs, minibatch["actions"], goal)
+
+    def _goal(self, worth: Worth, state: Learnt, minibatch: Batch, hyper: DQNHyper) -> Array:
         inputs = group(minibatch, "next/")
-        xp = namespace(minibatch["returns"])
         choice = None
         if hyper.double:
             outputs, _ = self.network.forward(state.weights, inputs)
-            choice = xp.argmax(self._legal(outputs["policy"], minibatch), axis=1)
+            choice = _best(worth.values(outputs), minibatch)
         outputs, _ = self.network.forward(state.target, inputs)
         if choice is None:
-            choice = xp.argmax(self._legal(outputs["policy"], minibatch), axis=1)
-        return minibatch["returns"] + minibatch["discounts"] * self._chosen(outputs, choice, hyper)
+            choice = _best(worth.values(outputs), minibatch)
+        return worth.goal(outputs, choice, minibatch["returns"], minibatch["discounts"])
 
-    def _legal(self, values: Array, minibatch: Batch) -> Array:
-        if "mask" not in minibatch:
-            return values
-        xp = namespace(values)
-        return xp.where(minibatch["mask"], values, xp.full_like(values, -np.inf))
 
-    def _chosen(self, outputs: Mapping[str, Array], actions: Array, hyper: DQNHyper) -> Array:
-        """Q of one action a row."""
-        advantages = outputs["policy"]
-        xp = namespace(advantages)
-        found = xp.take_along_axis(advantages, actions[:, None], axis=1)[:, 0]
-        if hyper.dueling:
-            found = found + outputs["value"] - xp.mean(advantages, axis=1)
-        return found
+def _choices(spec: EnvSpec) -> int:
+    assert isinstance(spec.action, Discrete)
+    return spec.action.n
 
-    def _back(self, outputs: Mapping[str, Array], actions: Array, slope: Array, hyper: DQNHyper) -> dict[str, Array]:
-        """The slope at Q of those actions as slopes at the outputs."""
-        advantages = outputs["policy"]
-        xp = namespace(advantages)
-        hot = actions[:, None] == xp.arange(self.actions, device=getattr(advantages, "device", None))[None]
-        back = xp.where(hot, slope[:, None], xp.zeros_like(advantages))
-        if not hyper.dueling:
-            return {"policy": back, "value": xp.zeros_like(slope)}
-        return {"policy": back - slope[:, None] / self.actions, "value": slope}
+
+def _worth(actions: int, hyper: Mapping[str, Any]) -> Worth:
+    """By the settings of a learner, or by those of them that an actor has."""
+    dueling, atoms, low, high = (hyper.get(name, default) for name, default in _SHAPE.items())
+    return worth_of(actions, bool(dueling), int(atoms), low, high)
+
+
+def _best(values: Array, minibatch: Batch) -> Array:
+    """The best action that is legal."""
+    xp = namespace(values)
+    if "mask" in minibatch:
+        values = xp.where(minibatch["mask"], values, xp.full_like(values, -np.inf))
+    return xp.argmax(values, axis=1)

@@ -54,6 +54,8 @@ TIANSHOU = Source(
 SOURCES = (SB3_ZOO, CLEANRL, TIANSHOU)
 
 _PUBLISHED: dict[tuple[str, str], tuple[Published, ...]] = {
+    ("a2c", "CartPole-v1"): (Published(SB3_ZOO, 500.0, 0.0, 500_000),),
+    ("a2c", "Acrobot-v1"): (Published(SB3_ZOO, -83.353, 17.213, 500_000),),
     ("ppo", "CartPole-v1"): (
         Published(SB3_ZOO, 500.0, 0.0, 100_000),
         Published(CLEANRL, 490.04, 6.12, 500_000),

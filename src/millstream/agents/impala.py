@@ -26,6 +26,8 @@ class ImpalaHyper(ActorCriticHyper):
     """Lambda of V-trace: how far targets look ahead."""
     entropy: float = setting(0.01, low=0, high=10, applies="learner")
     """Weight of the entropy bonus."""
+    epochs: int = setting(1, low=1, high=1000, applies="learner")
+    """How often each step is learnt from in one update."""
     minibatch: int = setting(640, low=1, applies="learner")
     """Steps in one gradient."""
     clip_rho: float = setting(1.0, above=0, applies="learner")

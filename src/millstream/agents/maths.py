@@ -85,6 +85,27 @@ def discounted(rewards: Array, continues: Array, discount: float, last: Array) -
     return returns
 
 
+def project(probabilities: Array, returns: Array, discounts: Array, low: float, high: float) -> Array:
+    """Distributions [N, n] over n numbers from `low` to `high`, discounted and moved by a return, put back onto them.
+
+    What lands between two numbers is shared by nearness, what lands beyond an end goes to it (Bellemare et al. 2017).
+    """
+    xp, n = namespace(probabilities), probabilities.shape[1]
+    places = xp.arange(n, dtype=probabilities.dtype, device=probabilities.device)
+    step = (high - low) / (n - 1)
+    moved = returns[:, None] + discounts[:, None] * (low + step * places)
+    landed = xp.clip((moved - low) / step, 0.0, n - 1.0)
+    reach = xp.clip(1 - abs(landed[:, :, None] - places), 0.0, 1.0)  # [N, from, to]
+    return (probabilities[:, None] @ reach)[:, 0]
+
+
+def log_softmax(logits: Array) -> Array:
+    """Logarithms of the probabilities that logits stand for, along the last axis."""
+    xp = namespace(logits)
+    shifted = logits - xp.max(logits, axis=-1, keepdims=True)
+    return shifted - xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))
+
+
 def explained_variance(predicted: Array, actual: Array) -> float:
     """1 when values predict returns perfectly, 0 when no better than their mean."""
     xp = namespace(actual)

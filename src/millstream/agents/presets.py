@@ -12,6 +12,8 @@ from millstream.core import settings
 
 _ALGORITHMS: dict[str, dict[str, Any]] = {
     "impala": {"actor": {"unroll": 20}},
+    "a2c": {"actor": {"envs": 16, "unroll": 8}},
+    "reinforce": {"actor": {"envs": 8, "unroll": 512}},  # long: what a rollout's end cuts is not learnt from
     "dqn": {"actor": {"envs": 8, "unroll": 16}, "network": {"shared": True, "activation": "relu"}},
     "sac": {"actor": {"envs": 2, "unroll": 8}, "network": {"hidden": [256, 256], "activation": "relu"}},
     "td3": {"actor": {"envs": 2, "unroll": 8}, "network": {"hidden": [256, 256], "activation": "relu"}},
@@ -42,6 +44,23 @@ _TUNED: dict[tuple[str, str], dict[str, Any]] = {
             "discount": 0.98,
             "entropy": 0.02,
             "normalise_rewards": True,
+        },
+    },
+    ("a2c", "CartPole-v1"): {
+        "total_steps": 400_000,
+        "hyper": {
+            "learning_rate": 1e-3,
+            "learning_rate_end": 0.0,
+            "normalise_advantages": True,
+        },
+    },
+    ("reinforce", "CartPole-v1"): {
+        "total_steps": 500_000,
+        "hyper": {
+            "learning_rate": 5e-3,
+            "learning_rate_end": 0.0,
+            "discount": 0.98,
+            "entropy": 0.01,
         },
     },
     ("ppo", "Acrobot-v1"): {

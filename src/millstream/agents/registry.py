@@ -11,12 +11,15 @@ from typing import Any
 from millstream.agents.distributions import for_space
 from millstream.agents.features import Features
 from millstream.agents.networks.registry import build
-from millstream.core.errors import AgentError, UnknownName
+from millstream.core import settings
+from millstream.core.errors import AgentError, ConfigError, UnknownName
 from millstream.core.ports import Agent
 from millstream.core.spec import EnvSpec
 
 _AGENTS = {
     "ppo": "millstream.agents.ppo:PPO",
+    "a2c": "millstream.agents.a2c:A2C",
+    "reinforce": "millstream.agents.reinforce:Reinforce",
     "impala": "millstream.agents.impala:Impala",
     "dqn": "millstream.agents.dqn:DQN",
     "sac": "millstream.agents.sac:SAC",
@@ -42,11 +45,17 @@ def find(name: str) -> Any:
     raise UnknownName.of("algorithm", name, names(), "(your own: module:Class)")
 
 
-def make(name: str, spec: EnvSpec, network: Mapping[str, Any] | None = None) -> Agent[Any]:
-    """An agent for a spec; `network` holds the settings of its network."""
+def make(
+    name: str, spec: EnvSpec, network: Mapping[str, Any] | None = None, hyper: Mapping[str, Any] | None = None
+) -> Agent[Any]:
+    """An agent for a spec; `network` holds the settings of its network, `hyper` those of its own that shape one."""
+    check(name, spec)
     kind = find(name)
-    settings = dict(network or {})
-    built = kind.build(spec, **settings) if hasattr(kind, "build") else build(spec, for_space(spec.action), **settings)
+    shape = dict(network or {})
+    if hasattr(kind, "build"):
+        built = kind.build(spec, settings.parse(kind.Hyper, hyper or {}, "hyper"), **shape)
+    else:
+        built = build(spec, for_space(spec.action), **shape)
     given = (spec, built, Features(spec, images=built.images))
     try:
         inspect.signature(kind).bind(*given)
@@ -54,6 +63,22 @@ def make(name: str, spec: EnvSpec, network: Mapping[str, Any] | None = None) -> 
         raise AgentError(f"{name} cannot be built from (spec, network, features): {error}") from error
     agent: Agent[Any] = _complete(name, kind(*given), _ATTRIBUTES)
     return agent
+
+
+def selective(name: str) -> bool:
+    """Whether an algorithm has a say in what it learns; most take any space there is."""
+    return hasattr(find(name), "refuses")
+
+
+def check(name: str, spec: EnvSpec) -> None:
+    """Refuse a spec that the algorithm cannot learn, and say which can."""
+
+    def refusal(name: str) -> str | None:
+        return find(name).refuses(spec) if selective(name) else None
+
+    if reason := refusal(name):
+        able = [other for other in sorted(_AGENTS) if not refusal(other)]
+        raise ConfigError(f"{name} {reason}, {spec.id} takes {spec.action}; try another --algo: {', '.join(able)}")
 
 
 def _complete(name: str, found: Any, attributes: Sequence[str]) -> Any:

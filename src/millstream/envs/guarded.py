@@ -11,10 +11,11 @@ from millstream.core.data import Array, Step
 from millstream.core.errors import EnvError, MillError
 from millstream.core.ports import Env, Snapshots
 from millstream.envs.gymnasium import summary
+from millstream.envs.host import fetched
 
 
 class Guarded:
-    """Passes everything on; what is raised, or is not a number, is said with the environment's name."""
+    """Passes everything on, from any device; what is raised, or is no number, is said with the environment's name."""
 
     def __init__(self, env: Env, id: str) -> None:
         self._env, self._id = env, id
@@ -38,7 +39,7 @@ class Guarded:
 
     def _checked(self, what: str, call: Callable[[], Step]) -> Step:
         try:
-            step = call()
+            step = fetched(call())
         except MillError:
             raise
         except Exception as error:

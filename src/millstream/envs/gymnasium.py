@@ -11,6 +11,7 @@ import numpy as np
 from millstream.core.data import Array, Step
 from millstream.core.errors import EnvError, MillError
 from millstream.core.spec import MASK, EnvSpec
+from millstream.envs.host import on_host
 from millstream.envs.processes import vanished
 from millstream.envs.spaces import Chooser, Reader, finite, leaves, legal
 
@@ -167,7 +168,7 @@ class Gymnasium:
 
     def _call(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:
-            return call(*args, **kwargs)
+            return on_host(call(*args, **kwargs))
         except MillError as error:
             raise type(error)(f"{self._id}: {error}") from error
         except (EOFError, ConnectionError) as error:

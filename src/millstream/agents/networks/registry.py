@@ -8,9 +8,8 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from millstream.agents.distributions import Distribution
 from millstream.agents.features import Features
 from millstream.agents.networks.protocol import Network
 from millstream.core.errors import ConfigError, UnknownName
@@ -20,9 +19,21 @@ KINDS = ("auto", "mlp", "torch", "lstm")
 _ATTRIBUTES = ("size", "recurrent", "images", "init", "names", "place", "carry", "act", "forward", "backward")
 
 
+class Head(Protocol):
+    """What the outputs of a network are for."""
+
+    @property
+    def width(self) -> int:
+        """How many numbers of `policy` it gives."""
+
+    @property
+    def spread(self) -> int:
+        """How many numbers of `log_std` it keeps."""
+
+
 def build(
     spec: EnvSpec,
-    distribution: Distribution,
+    head: Head,
     kind: str = "auto",
     hidden: Sequence[int] = (64, 64),
     activation: str = "tanh",
@@ -34,9 +45,11 @@ def build(
     pictures = any(isinstance(space, Box) and space.is_image for space in spec.observations.values())
     if kind == "auto":
         kind = "torch" if pictures or device != "cpu" else "mlp"
-    heads: dict[str, Any] = {"outputs": distribution.width, "spread": distribution.spread}
+    heads: dict[str, Any] = {"outputs": head.width, "spread": head.spread}
     shape: dict[str, Any] = {"hidden": tuple(hidden), "activation": activation, "shared": shared}
     if kind == "mlp":
+        if device != "cpu":
+            raise ConfigError(f"the network mlp computes on the CPU, not on {device!r}; try --network torch")
         from millstream.agents.networks.mlp import Mlp
 
         return Mlp(Features(spec).width, **heads, **shape)

@@ -265,11 +265,20 @@ def _plain(tensors: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
 
 
+def devices() -> list[str]:
+    """Where torch can compute here."""
+    if not torch.accelerator.is_available():
+        return ["cpu"]
+    kind = torch.accelerator.current_accelerator().type
+    return ["cpu", *(f"{kind}:{index}" for index in range(torch.accelerator.device_count()))]
+
+
 def _device(name: str) -> Any:
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).cpu()  # `meta` takes everything and gives nothing back
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise ConfigError(f"network.device {name!r} cannot be used here: {reason}; try cpu") from error
+        there = ", ".join(devices())
+        raise ConfigError(f"network.device {name!r} cannot be used here: {reason}; there is {there}") from error
     return device

@@ -17,7 +17,6 @@ from millstream.agents.features import VECTOR, Features
 from millstream.agents.maths import namespace
 from millstream.agents.networks.mlp import Mlp
 from millstream.core.data import Array, Carry
-from millstream.core.errors import ConfigError
 from millstream.core.spec import Box, EnvSpec
 
 
@@ -36,8 +35,7 @@ class Twins:
         device: str = "cpu",
     ):
         action = spec.action
-        if not isinstance(action, Box) or not np.isfinite(action.bounds()).all():
-            raise ConfigError(f"{spec.id} should take numbers between bounds, it takes {action}; try --algo ppo")
+        assert isinstance(action, Box)
         self.width, self.actions = Features(spec).width, action.width
         low, high = (np.asarray(edge, np.float32).reshape(-1) for edge in action.bounds())
         self.middle, self.reach = (low + high) / 2, (high - low) / 2
