@@ -13,6 +13,7 @@ from millstream.core import settings
 _ALGORITHMS: dict[str, dict[str, Any]] = {
     "impala": {"actor": {"unroll": 20}},
     "dqn": {"actor": {"envs": 8, "unroll": 16}, "network": {"shared": True, "activation": "relu"}},
+    "cloning": {"actor": {"envs": 8, "unroll": 32}},
     "sac": {"actor": {"envs": 2, "unroll": 8}, "network": {"hidden": [256, 256], "activation": "relu"}},
     "td3": {"actor": {"envs": 2, "unroll": 8}, "network": {"hidden": [256, 256], "activation": "relu"}},
 }
