@@ -69,7 +69,7 @@ def write(
         raise ConfigError(f"a dataset is written as {' or '.join(FORMATS)}, got {kind!r}")
     told_of = {**about, "version": __version__}
     path, summary = write_dataset(out, spec, _counted(episodes, told), told_of, kind, overwrite)
-    return {"dataset": out, "folder": str(path), "format": kind, **summary}
+    return {"dataset": out, "env": spec.id, "folder": str(path), "format": kind, **summary}
 
 
 def _counted(episodes: Iterable[Episode], told: Told) -> Iterator[Episode]:

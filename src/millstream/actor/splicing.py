@@ -133,7 +133,7 @@ class Tape:
             first=np.stack([each.first for each in shown]),
             valid=np.stack([each.valid for each in steps]),
             carry={},
-            extras={} if shown[0].masks is None else {"mask": np.stack([each.masks for each in shown])},
+            extras=_columns([{} if each.masks is None else {"mask": each.masks} for each in shown], np.stack),
             stamp=Stamp("", 0, 0, self._sequence, NONE, 0.0),
         )
 

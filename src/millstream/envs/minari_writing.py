@@ -37,12 +37,12 @@ class Tally:
 
     def summary(self) -> dict[str, Any]:
         """Plain values, for the metadata."""
-        named = {"mean": np.mean, "std": np.std, "min": np.min, "max": np.max}
+        returns = np.array(self.returns)
         return {
             "episodes": len(self.returns),
             "steps": sum(self.lengths),
             "terminated": self.terminated,
-            "returns": {name: float(function(self.returns)) for name, function in named.items()},
+            "returns": {name: float(getattr(returns, name)()) for name in ("mean", "std", "min", "max")},
             "length": float(np.mean(self.lengths)),
         }
 
@@ -66,9 +66,8 @@ def write_dataset(
         summary = _fill(draft / "data", _id(name, folder), spec, episodes, about, kind)
         replace_folder(draft, folder)
     except OSError as error:
-        raise StorageError(
-            f"the dataset {folder} cannot be written ({error.strerror or error}); free some space, or choose another place"
-        ) from error
+        text = f"the dataset {folder} cannot be written ({error.strerror or error})"
+        raise StorageError(f"{text}; free some space, or choose another place") from error
     except ImportError as error:  # of what writes one kind of file
         raise MissingPart(f"a dataset cannot be written as {kind}: {error}") from error
     finally:
