@@ -96,7 +96,7 @@ def test_an_algorithm_from_an_installed_package_joins_by_its_entry_point(monkeyp
         return [point] if name in (None, "timid") else []
 
     monkeypatch.setattr(registry, "entry_points", entry_points)
-    assert registry.names() == ["dqn", "impala", "ppo", "sac", "td3", "timid"]
+    assert registry.names() == ["cloning", "dqn", "impala", "ppo", "sac", "td3", "timid"]
     assert registry.find("timid").__name__ == "Timid"
 
 
