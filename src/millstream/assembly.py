@@ -217,6 +217,7 @@ def _reader(index: int, config: Experiment, wiring: Wiring, seed: int) -> Reader
         spec=spec,
         data=open_data(config, spec),
         bus=wiring.bus,
+        policies=wiring.policies,
         seed=seed,
         steps=config.actor.envs * config.actor.unroll,
         clock=wiring.clock,

@@ -17,8 +17,8 @@ from millstream.core.data import NONE, Episode, Rollout
 from millstream.core.spec import Box, Discrete, EnvSpec
 from millstream.core.topics import EXPERIENCES, METRICS_ACTORS
 from millstream.testing import FakeClock
-from millstream.wires.memory import MemoryBus
-from tests.actor.making import alike, same
+from millstream.wires.memory import MemoryBus, MemoryPolicies
+from tests.actor.making import alike, policy, same
 
 SPEC = EnvSpec("small", {"obs": Box((2,)), "what": Discrete(3)}, Discrete(4), masked=True)
 
@@ -59,12 +59,13 @@ class Desk:
     """A reader and who takes from it."""
 
     def __init__(self, **changes: Any):
-        self.bus = MemoryBus(2)
+        self.bus, self.policies = MemoryBus(2), MemoryPolicies()
+        self.policies.publish(policy(0))
         self.subscription = self.bus.subscribe(EXPERIENCES, "learner")
         self.reports = self.bus.subscribe(METRICS_ACTORS, "recorder")
         settings: dict[str, Any] = {
-            "experiment": "test", "index": 0, "epoch": 0, "spec": SPEC, "data": SHELF, "bus": self.bus, "seed": 3,
-            "steps": 8, "clock": FakeClock(),
+            "experiment": "test", "index": 0, "epoch": 0, "spec": SPEC, "data": SHELF, "bus": self.bus,
+            "policies": self.policies, "seed": 3, "steps": 8, "clock": FakeClock(),
         }  # fmt: skip
         self.reader = Reader(**{**settings, **changes})
 
@@ -120,6 +121,14 @@ def test_without_credit_it_waits_and_loses_nothing() -> None:
     desk.subscription.release(found[-1].stamp)
     found += desk.make(8)
     assert order(list(episodes(found))) == order(list(episodes(Desk().make(10))))
+
+
+def test_it_begins_when_the_learner_has() -> None:
+    policies = MemoryPolicies()
+    desk = Desk(policies=policies)
+    assert desk.reader.step() == 0 and desk.subscription.poll(9) == []
+    policies.publish(policy(0))
+    assert desk.reader.step() == 8
 
 
 def test_a_report_counts_steps_and_tells_no_returns() -> None:

@@ -88,5 +88,3 @@ def test_statistics_are_those_of_the_data_and_go_with_the_policy():
 def test_a_network_with_memory_is_refused():
     with pytest.raises(ConfigError, match="cloning learns from single steps"):
         agent_for("cloning", kind="lstm")
-
-

@@ -34,9 +34,7 @@ SPEC = EnvSpec("small", {"obs": Box((2,), low=-1.0, high=1.0)}, Discrete(3))
 def episode(steps: int = 4, seed: int = 0, terminated: bool = True, truncated: bool = False) -> Episode:
     rng = np.random.default_rng([seed, steps])
     seen = {"obs": rng.random((steps + 1, 2)).astype(np.float32)}
-    return Episode(
-        seen, rng.integers(3, size=steps), rng.normal(size=steps).astype(np.float32), terminated, truncated
-    )
+    return Episode(seen, rng.integers(3, size=steps), rng.normal(size=steps).astype(np.float32), terminated, truncated)
 
 
 def written(folder: Path, *held: Episode, spec: EnvSpec = SPEC, **how: Any) -> Path:
@@ -107,6 +105,18 @@ def test_the_metadata_say_who_played_what_and_how_well(tmp_path: Path) -> None:
     assert EnvSpec.from_json(told["millstream"]["spec"]) == SPEC
 
 
+@pytest.mark.parametrize("room", [0, 300, 1 << 20])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_is_read_again_is_the_same_whether_it_was_held_or_not(tmp_path: Path, room: int, kind: str) -> None:
+    held = [episode(steps, steps) for steps in range(1, 9)]
+    dataset = open_dataset(str(written(tmp_path / "data", *held, kind=kind)), SPEC)
+    dataset.room = room
+    for seed in range(4):
+        order = np.random.default_rng(seed).permutation(8)
+        assert all(alike(one, held[at]) for one, at in zip(dataset.read(order), order, strict=True))
+    assert (dataset.room < room) == (room > 0)
+
+
 def test_large_images_are_kept_as_they_are(tmp_path: Path) -> None:
     spec = EnvSpec("pictures", {"obs": Box((40, 40, 3), "uint8", 0, 255)}, Discrete(3))
     rng = np.random.default_rng(0)
@@ -134,7 +144,9 @@ ENDS = {"rewards": np.ones(3), "terminations": np.array([False] * 3), "truncatio
 
 def test_doubles_nested_names_and_choices_that_begin_elsewhere_are_understood() -> None:
     spaces = gymnasium.spaces
-    shown = spaces.Dict({"a": spaces.Dict({"b": spaces.Box(-9, 9, (2,), np.float64)}), "c": spaces.Discrete(3, start=5)})
+    shown = spaces.Dict(
+        {"a": spaces.Dict({"b": spaces.Box(-9, 9, (2,), np.float64)}), "c": spaces.Discrete(3, start=5)}
+    )
     name = foreign(
         shown,
         spaces.MultiDiscrete([[2, 3]], start=[[1, 1]]),
@@ -174,9 +186,7 @@ def test_what_was_legal_is_found_among_observations_or_infos_and_missed_where_it
     inside = foreign(shown, spaces.Discrete(3), observations={"obs": seen, MASK: masks}, actions=actions, **ENDS)
     (found,) = all_of(open_dataset(inside, spec))
     assert found.masks is not None and np.array_equal(found.masks, masks.astype(bool))
-    without = foreign(
-        shown["obs"], spaces.Discrete(3), "others/without-v0", observations=seen, actions=actions, **ENDS
-    )
+    without = foreign(shown["obs"], spaces.Discrete(3), "others/without-v0", observations=seen, actions=actions, **ENDS)
     with pytest.raises(DataError, match="episode 0 of the dataset others/without-v0 does not say which actions"):
         all_of(open_dataset(without, spec))
 
@@ -198,7 +208,9 @@ def metadata(folder: Path, **changes: Any) -> None:
         (replace(SPEC, action=Box((1,))), "chooses one of 3, this environment takes float32"),
     ],
 )
-def test_a_dataset_of_other_spaces_is_refused_and_the_difference_named(tmp_path: Path, spec: EnvSpec, text: str) -> None:
+def test_a_dataset_of_other_spaces_is_refused_and_the_difference_named(
+    tmp_path: Path, spec: EnvSpec, text: str
+) -> None:
     folder = written(tmp_path / "data")
     with pytest.raises(DataError, match=f"was not made with small: the dataset {text}"):
         open_dataset(str(folder), spec)
@@ -210,7 +222,7 @@ def test_bounds_of_actions_are_compared_and_those_of_observations_are_not(tmp_pa
     folder = str(written(tmp_path / "data", held, spec=spec))
     wide = replace(spec, observations={"obs": Box((2,))})
     assert all_of(open_dataset(folder, wide))[0].actions.max() == 2.0
-    with pytest.raises(DataError, match="from -2 to 2, this environment takes float32 .* from -1 to 1"):
+    with pytest.raises(DataError, match=r"from -2 to 2, this environment takes float32 .* from -1 to 1"):
         open_dataset(folder, replace(spec, action=Box((1,), low=-1.0, high=1.0)))
 
 
@@ -269,7 +281,7 @@ def test_a_missing_an_empty_and_a_damaged_dataset_are_told_apart(tmp_path: Path)
     cut = written(tmp_path / "cut")
     body = (cut / "data" / "main_data.hdf5").read_bytes()
     (cut / "data" / "main_data.hdf5").write_bytes(body[: len(body) // 2])
-    with pytest.raises(DataError, match="episode 0 of the dataset .*/cut cannot be read"):
+    with pytest.raises(DataError, match=r"episode 0 of the dataset .*/cut cannot be read"):
         all_of(open_dataset(str(cut), SPEC))
     metadata(cut, minari_version="0.1.0")
     with pytest.raises(DataError, match="does not support"):

@@ -11,7 +11,7 @@ from numpy.random import default_rng
 
 from millstream.core.codec import Layout, rollout_of
 from millstream.core.data import NONE, Episode, Rollout, Stamp
-from millstream.core.ports import Bus, Clock
+from millstream.core.ports import Bus, Clock, PolicyStore
 from millstream.core.spec import EnvSpec
 from millstream.core.topics import EXPERIENCES, METRICS_ACTORS
 
@@ -47,16 +47,18 @@ class Reader:
         spec: EnvSpec,
         data: Recorded,
         bus: Bus,
+        policies: PolicyStore,
         seed: int,
         steps: int,
         clock: Clock,
     ):
         self.experiment, self.index, self.epoch = experiment, index, epoch
-        self.spec, self.data, self.bus = spec, data, bus
+        self.spec, self.data, self.bus, self.policies = spec, data, bus, policies
         self.seed, self.steps, self.clock = seed, steps, clock
         self.sequence, self.place = 0, Place()
         self.seconds = dict.fromkeys(("read", "wait"), 0.0)
         self._layout = Layout.of(spec, steps, 1, _frames_before(spec, None, 0), {})
+        self._begun = False
         self._after = self.place
         self._coming: Iterator[tuple[Place, Episode]] | None = None
         self._now: Episode | None = None
@@ -64,9 +66,13 @@ class Reader:
         self._waiting_since: float | None = None
 
     def step(self) -> int:
-        """One rollout; 0 without credit."""
+        """One rollout; 0 while there is no credit, or no policy yet."""
         if self._finished is not None:
             return self._publish()
+        # it has no use for a policy, but a resumed run repeats exactly only if nobody is ahead of the learner
+        self._begun = self._begun or self.policies.latest() is not None
+        if not self._begun:
+            return 0
         memory, now = self.bus.claim(EXPERIENCES, self.index, self._layout.size), self.clock.monotonic()
         if memory is None:
             self._waiting_since = now if self._waiting_since is None else self._waiting_since

@@ -20,6 +20,8 @@ ID = re.compile(r"([-_\w]+/)*[-_\w]+-v\d+")
 METADATA = "metadata.json"
 _DAMAGE = (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, AssertionError, RuntimeError)
 """What reading files that someone else wrote may raise."""
+ROOM = 1 << 28
+"""Bytes of episodes that are held, because files of many short ones take longer to read than to learn from."""
 
 
 def place(name: str) -> Path:
@@ -82,23 +84,36 @@ class Dataset:
         shown = {leaf.name: _as_bounded(leaf.space, spec.observations.get(leaf.name)) for leaf in self._shown}
         self.spec = replace(spec, observations=shown, action=choices(stored.action_space))
         self._numbers = [int(number) for number in stored.episode_indices]
+        self.room = ROOM
+        """Bytes that are left for episodes to hold."""
+        self._held: dict[int, list[Episode]] = {}
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def read(self, indices: Iterable[int]) -> Iterator[Episode]:
         """Some of its episodes. One that ends in its middle and goes on is as many as it has ends."""
-        numbers = [self._numbers[index] for index in indices]
-        stored = iter(self._stored.storage.get_episodes(numbers))
-        for number in numbers:
-            try:
-                whole = self._episodes(next(stored))
-            except DataError as error:
-                raise DataError(f"episode {number} of the dataset {self.name} {error}") from None
-            except (*_DAMAGE, StopIteration) as error:
-                text = f"episode {number} of the dataset {self.name} cannot be read: {_line(error)}"
-                raise DataError(text) from error
+        indices = list(indices)
+        unread = [self._numbers[index] for index in indices if index not in self._held]
+        stored = iter(self._stored.storage.get_episodes(unread) if unread else ())
+        for index in indices:
+            if index in self._held:
+                yield from self._held[index]
+                continue
+            whole = self._one(self._numbers[index], stored)
+            size = sum(_size(each) for each in whole)
+            if size <= self.room:
+                self._held[index], self.room = whole, self.room - size
             yield from whole
+
+    def _one(self, number: int, stored: Iterator[Mapping[str, Any]]) -> list[Episode]:
+        """The next that is stored; it has this number."""
+        try:
+            return self._episodes(next(stored))
+        except DataError as error:
+            raise DataError(f"episode {number} of the dataset {self.name} {error}") from None
+        except (*_DAMAGE, StopIteration) as error:
+            raise DataError(f"episode {number} of the dataset {self.name} cannot be read: {_line(error)}") from error
 
     def _episodes(self, found: Mapping[str, Any]) -> list[Episode]:
         """One that was read, in our words."""
@@ -166,6 +181,12 @@ def _as_bounded(space: Space, other: Space | None) -> Space:
     if isinstance(space, Box) and isinstance(other, Box):
         return replace(space, low=other.low, high=other.high)
     return space
+
+
+def _size(episode: Episode) -> int:
+    masks = 0 if episode.masks is None else episode.masks.nbytes
+    seen = sum(array.nbytes for array in episode.observations.values())
+    return int(seen + episode.actions.nbytes + episode.rewards.nbytes + masks)
 
 
 def _line(error: BaseException) -> str:
