@@ -96,7 +96,7 @@ def test_critics_come_nearer_to_what_was_recorded(tmp_path: Path, algo: str) -> 
     data = written(tmp_path / "data", "Pendulum-v1", random_play("Pendulum-v1", 8))
     losses: list[float] = []
     settings = {
-        "env.id": "Pendulum-v1", "algo": algo, "data": data, "total_steps": 1_600, "learning_starts": 200,
+        "env.id": "Pendulum-v1", "algo": algo, "data": data, "total_steps": 900, "learning_starts": 200,
         "minibatch": 64, "samples_per_step": 64, "learning_rate": 1e-3, "discount": 0.5, "network.hidden": [32],
         "evaluation.episodes": 2,
     }  # fmt: skip
@@ -111,9 +111,10 @@ def test_critics_come_nearer_to_what_was_recorded(tmp_path: Path, algo: str) -> 
     [
         DQN,
         {**DQN, "prioritised": True, "n_step": 3, "actor.count": 2},
+        {**DQN, "minibatch": 8, "gradients": 2, "samples_per_step": 0.025, "checkpoint.steps": 1},
         {"algo": "cloning", "total_steps": 20_480, "checkpoint.steps": 4_096, "normalise_observations": True},
     ],
-    ids=["dqn", "prioritised, two readers", "cloning"],
+    ids=["dqn", "prioritised, two readers", "a learner that waits for the reader", "cloning"],
 )
 def test_a_run_from_data_repeats_and_one_that_was_cut_ends_the_same(
     tmp_path: Path, mixed: str, settings: dict[str, Any]

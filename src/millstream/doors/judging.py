@@ -121,6 +121,7 @@ def export_data(options: Namespace) -> int:
 
 def add_dataset(parser: ArgumentParser) -> None:
     """What is written, where, and over what."""
+    parser.description = "Let a run's policy play, and write whole episodes to a Minari dataset."
     parser.add_argument(
         "--out",
         required=True,
