@@ -7,12 +7,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.random import SeedSequence, default_rng
 
 from millstream import config as configuration
 from millstream.actor.evaluation import Evaluation, Evaluator
+from millstream.actor.reading import Reader
 from millstream.actor.unroll import Actor
 from millstream.agents import presets
 from millstream.agents import registry as agents
@@ -50,6 +51,9 @@ from millstream.wires.memory import MemoryBus, MemoryPolicies
 from millstream.wires.policies import SharedPolicies
 from millstream.wires.ring import Ring
 from millstream.wires.shared import SharedBus
+
+if TYPE_CHECKING:
+    from millstream.envs.minari import Dataset
 
 _ACTOR, _EVALUATOR = 1, 3
 LEARNER, REPLAY = 2, 4
@@ -182,13 +186,15 @@ def build(role: str, index: int, config: Experiment, wiring: Wiring) -> list[Rol
 
 
 def _build_actor(index: int, config: Experiment, wiring: Wiring) -> list[Role]:
+    if config.data is not None:
+        return [_reader(index, config, wiring)]
     return [actor(index, config, wiring)]
 
 
 def actor(index: int, config: Experiment, wiring: Wiring, agent: Agent[Any] | None = None) -> Actor:
     """An actor of the experiment, who plays for its algorithm or for another that is given."""
     env = make_env(config, config.actor.envs)
-    seeds = SeedSequence([config.seed, _ACTOR, index, wiring.epoch])
+    seeds = _actor_seeds(index, config, wiring)
     return Actor(
         experiment=wiring.folder.name,
         index=index,
@@ -205,6 +211,35 @@ def actor(index: int, config: Experiment, wiring: Wiring, agent: Agent[Any] | No
         stride=config.actor.unroll if wiring.timed or learns_from_a_table(config) else 32,
         budget=0.05 if wiring.timed else None,
     )
+
+
+def _actor_seeds(index: int, config: Experiment, wiring: Wiring) -> SeedSequence:
+    return SeedSequence([config.seed, _ACTOR, index, wiring.epoch])
+
+
+def _reader(index: int, config: Experiment, wiring: Wiring) -> Reader:
+    """In an actor's place: rollouts of as many steps as an actor's, out of a dataset."""
+    spec = spec_of(config)
+    return Reader(
+        experiment=wiring.folder.name,
+        index=index,
+        epoch=wiring.epoch,
+        spec=spec,
+        data=open_data(config, spec),
+        bus=wiring.bus,
+        policies=wiring.policies,
+        seed=int(_actor_seeds(index, config, wiring).generate_state(1)[0]),
+        steps=config.actor.envs * config.actor.unroll,
+        clock=wiring.clock,
+    )
+
+
+def open_data(config: Experiment, spec: EnvSpec) -> Dataset:
+    """The dataset that an experiment learns from."""
+    from millstream.envs.minari import open_dataset  # late: hardly a run has one
+
+    assert config.data is not None
+    return open_dataset(config.data, spec)
 
 
 def learns_from_a_table(config: Experiment) -> bool:
@@ -428,9 +463,28 @@ def check(config: Experiment) -> None:
         agents.check(config.algo, spec_of(config))
     if config.actor.count < 1:
         raise ConfigError("actor.count should be at least 1 to train")
+    _check_data(config)
     if config.topology == "inline" and config.learner.rollouts % config.actor.count:
         # otherwise rollouts wait, or are half made, when a checkpoint is taken, and a resumed run would lack them
         raise ConfigError(
             f"learner.rollouts should be a multiple of actor.count ({config.actor.count}) in the inline topology, "
             f"got {config.learner.rollouts}"
         )
+
+
+def _check_data(config: Experiment) -> None:
+    """Whether what there is to learn from is what the algorithm can learn from."""
+    kind = agents.find(config.algo)
+    if config.data is None:
+        if getattr(kind, "recorded", False):
+            raise ConfigError(
+                f"{config.algo} learns from recorded episodes; name a dataset with --data (mill export-data writes one)"
+            )
+        return
+    if not learns_from_a_table(config):
+        able = [name for name in agents.names() if getattr(agents.find(name), "replayed", False)]
+        raise ConfigError(
+            f"{config.algo} learns from what its own newest policy does, never from recorded data; "
+            f"leave --data out, or try --algo {', '.join(able[:-1])} or {able[-1]}"
+        )
+    open_data(config, spec_of(config))

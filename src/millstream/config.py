@@ -141,6 +141,8 @@ class Experiment:
     """Where runs are kept."""
     warm_start: str | None = None
     """A run whose weights to start from."""
+    data: str | None = None
+    """A Minari dataset, by its name or folder, to learn from in the place of environments."""
 
 
 Preset = Callable[[str, str], Mapping[str, Any]]

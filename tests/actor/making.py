@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from millstream.actor.unroll import Actor
-from millstream.core.data import Carry, Decision, Params, Policy, Rollout, Version
+from millstream.core.data import Carry, Decision, Episode, Params, Policy, Rollout, Version
 from millstream.core.spec import Box, Discrete, EnvSpec
 from millstream.core.topics import EXPERIENCES, METRICS_ACTORS
 from millstream.envs import registry as envs
@@ -130,3 +130,49 @@ def same(one: Rollout, other: Rollout) -> bool:
         (getattr(one, group), getattr(other, group)) for group in ("observations", "finals", "carry", "extras")
     ]
     return all(a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a) for a, b in groups)
+
+
+def told(entries: list[dict[str, Any]], slot: int) -> list[Episode]:
+    """The whole episodes of one slot, from such a record, step by step."""
+    found: list[Episode] = []
+    steps: list[dict[str, Any]] = []
+    for entry in entries:
+        after = entry["after"]
+        if not after.valid[slot]:
+            continue
+        steps.append(entry)
+        if slot not in after.ended:
+            continue
+        (k,) = np.flatnonzero(after.ended == slot)
+        shown = {name: [step["now"].observations[name][slot] for step in steps] for name in after.observations}
+        found.append(
+            Episode(
+                {name: np.stack([*rows, after.finals[name][k]]) for name, rows in shown.items()},
+                np.stack([step["decision"].actions[slot] for step in steps]),
+                np.stack([step["after"].rewards[slot] for step in steps]),
+                bool(after.terminated[slot]),
+                bool(after.truncated[slot]),
+                None if after.masks is None else np.stack([step["now"].masks[slot] for step in steps]),
+            )
+        )
+        steps = []
+    return found
+
+
+def alike(one: Episode, other: Episode) -> bool:
+    """Equal to the last bit; what was legal is compared where both speak of it, before the last action."""
+    masks = one.masks is None and other.masks is None
+    if one.masks is not None and other.masks is not None:
+        masks = np.array_equal(one.masks[: one.steps], other.masks[: other.steps])
+    return (
+        masks
+        and one.observations.keys() == other.observations.keys()
+        and all(_equal(one.observations[name], other.observations[name]) for name in one.observations)
+        and _equal(one.actions, other.actions)
+        and _equal(one.rewards, other.rewards)
+        and (one.terminated, one.truncated) == (other.terminated, other.truncated)
+    )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return one.dtype == other.dtype and np.array_equal(one, other)

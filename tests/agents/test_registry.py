@@ -96,7 +96,8 @@ def test_an_algorithm_from_an_installed_package_joins_by_its_entry_point(monkeyp
         return [point] if name in (None, "timid") else []
 
     monkeypatch.setattr(registry, "entry_points", entry_points)
-    assert registry.names() == ["a2c", "dqn", "impala", "ppo", "reinforce", "sac", "td3", "timid"]
+    names = ["a2c", "cloning", "dqn", "impala", "ppo", "reinforce", "sac", "td3", "timid"]
+    assert registry.names() == names
     assert registry.find("timid").__name__ == "Timid"
 
 

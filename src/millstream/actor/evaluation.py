@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator, default_rng
 
-from millstream.core.data import NONE, Carry, Policy
+from millstream.actor.splicing import Tape
+from millstream.core.data import NONE, Carry, Episode, Policy, Step
 from millstream.core.errors import EnvError
 from millstream.core.ports import Agent, Clock, Env, PolicyStore
 from millstream.core.statistics import Summary, summarise
@@ -31,6 +32,13 @@ class Evaluation:
         self._lengths = np.zeros(env.slots, np.int64)
         self._now = env.reset(seed)
         self._carry: Carry = agent.carry(policy.params, env.slots)
+        self.tape: Tape | None = None
+        """Where all is written down, if anybody wants it."""
+
+    @property
+    def now(self) -> Step:
+        """What the environment showed last."""
+        return self._now
 
     @property
     def done(self) -> bool:
@@ -52,6 +60,8 @@ class Evaluation:
                 params, now.observations, self._carry, now.first, now.masks, self.rng
             )
             self._now = self.env.step(decision.actions)
+            if self.tape is not None:
+                self.tape.note(decision, self._now)
             self._running += self._now.rewards
             self._lengths += 1
             self._lengths[self._now.ended] = 0
@@ -68,6 +78,14 @@ class Evaluation:
     def summary(self) -> Summary:
         """The verdict."""
         return summarise(self.finished)
+
+
+def whole_episodes(evaluation: Evaluation) -> Iterator[Episode]:
+    """The episodes that an evaluation counts, as they end."""
+    tape = evaluation.tape = Tape(evaluation.now, evaluation.env.slots, evaluation.episodes)
+    while not evaluation.done:
+        evaluation.step()
+        yield from tape.unwind()
 
 
 class Evaluator:

@@ -15,6 +15,7 @@ _ALGORITHMS: dict[str, dict[str, Any]] = {
     "a2c": {"actor": {"envs": 16, "unroll": 8}},
     "reinforce": {"actor": {"envs": 8, "unroll": 512}},  # long: what a rollout's end cuts is not learnt from
     "dqn": {"actor": {"envs": 8, "unroll": 16}, "network": {"shared": True, "activation": "relu"}},
+    "cloning": {"actor": {"envs": 8, "unroll": 32}},
     "sac": {"actor": {"envs": 2, "unroll": 8}, "network": {"hidden": [256, 256], "activation": "relu"}},
     "td3": {"actor": {"envs": 2, "unroll": 8}, "network": {"hidden": [256, 256], "activation": "relu"}},
 }

@@ -24,6 +24,7 @@ _AGENTS = {
     "dqn": "millstream.agents.dqn:DQN",
     "sac": "millstream.agents.sac:SAC",
     "td3": "millstream.agents.td3:TD3",
+    "cloning": "millstream.agents.cloning:Cloning",
 }
 _OF_CLASS = ("Hyper", "window", "init", "policy", "carry", "act", "prepare", "gradients", "apply")
 _ATTRIBUTES = (*_OF_CLASS, "max_lag", "sequences")  # the last two may be decided when it is built

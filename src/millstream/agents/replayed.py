@@ -14,39 +14,30 @@ from millstream.core.errors import ConfigError
 from millstream.core.settings import setting
 from millstream.core.spec import EnvSpec
 
-H = TypeVar("H", bound="ReplayedHyper")
+H = TypeVar("H", bound="TableHyper")
 
 
 @dataclass(frozen=True)
-class ReplayedHyper:
-    """Hyper-parameters of every algorithm with a table."""
+class TableHyper:
+    """Hyper-parameters of whatever picks steps from a table."""
 
     learning_rate: float = setting(1e-3, above=0, high=1, applies="learner")
     """Step size of Adam."""
     learning_rate_end: float | None = setting(None, low=0, high=1, applies="learner")
     """Where the step size goes, in a straight line over the run; none keeps it."""
-    discount: float = setting(0.99, low=0, high=1, applies="learner")
-    """How much a reward is worth one step later."""
     minibatch: int = setting(64, low=1, applies="learner")
     """Steps in one gradient."""
     gradients: int = setting(16, low=1, high=10_000, applies="learner")
     """Gradients between two policies, each of a minibatch of its own."""
-    n_step: int = setting(1, low=1, high=100)
-    """How many steps of reward a target sums before it trusts the target network."""
     capacity: int = setting(100_000, low=1)
     """Steps that the table holds."""
     learning_starts: int = setting(1_000, low=1)
     """Steps in the table before the first is learnt from."""
     samples_per_step: float = setting(8.0, above=0)
     """How often each step is learnt from, on average."""
-    prioritised: bool = setting(False)
-    """Whether steps that surprised are picked more often."""
-    priority_exponent: float = setting(0.6, low=0, high=10)
-    """How much more: 0 not at all, 1 in proportion to the surprise."""
-    importance: float = setting(0.4, low=0, high=1)
-    """How far the picking is corrected for in the loss."""
 
-    epochs = 1
+    epochs = n_step = 1
+    prioritised = False
 
     def at(self: H, progress: float) -> H:
         """The values in force when this share of the run (0 to 1) is done."""
@@ -54,6 +45,22 @@ class ReplayedHyper:
         if end is None:
             return self
         return replace(self, learning_rate=rate + (end - rate) * min(max(progress, 0.0), 1.0))
+
+
+@dataclass(frozen=True)
+class ReplayedHyper(TableHyper):
+    """Hyper-parameters of every algorithm that learns values from a table."""
+
+    discount: float = setting(0.99, low=0, high=1, applies="learner")
+    """How much a reward is worth one step later."""
+    n_step: int = setting(1, low=1, high=100)
+    """How many steps of reward a target sums before it trusts the target network."""
+    prioritised: bool = setting(False)
+    """Whether steps that surprised are picked more often."""
+    priority_exponent: float = setting(0.6, low=0, high=10)
+    """How much more: 0 not at all, 1 in proportion to the surprise."""
+    importance: float = setting(0.4, low=0, high=1)
+    """How far the picking is corrected for in the loss."""
 
 
 class Replayed:

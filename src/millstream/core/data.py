@@ -100,6 +100,23 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True)
+class Episode:
+    """One slot from its first observation to its last: T steps, alone."""
+
+    observations: Mapping[str, Array]  # name -> [T+1, *obs]; the last is what the last action led to
+    actions: Array  # [T, *act]
+    rewards: Array  # [T] raw
+    terminated: bool  # the world ended after step T
+    truncated: bool  # we stopped watching after step T
+    masks: Array | None = None  # [T+1, choices] bool: the actions that were legal
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return len(self.rewards)
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """What an environment answers to one action a slot. The arrays are the environment's until its next step."""
 

@@ -11,6 +11,7 @@ MillError
 ├── CheckpointError  no usable checkpoint, or one of another experiment
 ├── StorageError     the disk is full, or the folder cannot be written
 ├── RunError         no such run, or it is not running
+├── DataError        a dataset is missing, damaged, or made for something else
 ├── CodecError       bytes that are not a message
 ├── Fenced           another learner owns this run
 ├── WorkerFailed     a worker died and could not be replaced
@@ -90,6 +91,10 @@ class StorageError(MillError):
 
 class RunError(MillError):
     """No such run, or it is not running."""
+
+
+class DataError(MillError):
+    """A dataset is missing, damaged, or made for something else."""
 
 
 class CodecError(MillError):

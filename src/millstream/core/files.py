@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 from pathlib import Path
 
 from millstream.core.errors import StorageError
@@ -35,8 +36,21 @@ def replace_durably(path: Path, body: bytes) -> None:
         raise storage_error(error, path) from error
 
 
+def replace_folder(draft: Path, path: Path) -> None:
+    """A whole new folder under this name or the old one; never a mixture, and never half of one."""
+    for inner in draft.rglob("*"):
+        sync_folder(inner)
+    old = path.with_name(f".{path.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        path.rename(old)
+    draft.rename(path)
+    sync_folder(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
 def sync_folder(folder: Path) -> None:
-    """Make a rename survive a power cut."""
+    """Make a rename survive a power cut; what was written to a file just as well."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

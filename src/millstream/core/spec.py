@@ -119,23 +119,23 @@ class EnvSpec:
         spaces = {name: space_from_json(space) for name, space in value["observations"].items()}
         return cls(**{**value, "observations": spaces, "action": space_from_json(value["action"])})
 
-    def difference(self, other: EnvSpec) -> str | None:
-        """The first thing in which a policy for this spec would not fit the other; None when it fits."""
+    def difference(self, other: EnvSpec, who: str = "the policy", expects: str = "expects") -> str | None:
+        """The first thing in which what was made for this spec would not fit the other; None when it fits."""
         if set(self.observations) != set(other.observations):
             mine, theirs = (", ".join(spec.observations) or "nothing" for spec in (self, other))
-            return f"the policy expects the observations {mine}; this environment shows {theirs}"
+            return f"{who} {expects} the observations {mine}; this environment shows {theirs}"
         for name, space in self.observations.items():
             if space != other.observations[name]:
-                expects, shows = _in_words(space, other.observations[name])
-                return f"the policy expects {name} to be {expects}, this environment shows {shows}"
+                mine, theirs = _in_words(space, other.observations[name])
+                return f"{who} {expects} {name} to be {mine}, this environment shows {theirs}"
         if self.action != other.action:
             chooses, takes = _in_words(self.action, other.action)
-            return f"the policy chooses {chooses}, this environment takes {takes}"
+            return f"{who} chooses {chooses}, this environment takes {takes}"
         if self.stack != other.stack:
-            return f"the policy expects {self.stack} frames at once, this environment shows {other.stack}"
+            return f"{who} {expects} {self.stack} frames at once, this environment shows {other.stack}"
         if self.masked != other.masked:
             words = ("no action masks", "action masks")
-            return f"the policy expects {words[self.masked]}, this environment shows {words[other.masked]}"
+            return f"{who} {expects} {words[self.masked]}, this environment shows {words[other.masked]}"
         return None
 
 

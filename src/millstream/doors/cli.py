@@ -19,7 +19,7 @@ from millstream.core.errors import ConfigError, UnknownName
 STEERING = "Steer a run that is under way"
 GROUPS = {
     "Train": ("train", "resume", "eval"),
-    "Look": ("runs", "show", "plot", "record", "export"),
+    "Look": ("runs", "show", "plot", "record", "export", "export-data"),
     STEERING: ("status",),
     "Serve": ("service",),
     "Choose": ("envs", "algos", "presets", "doctor"),
@@ -44,6 +44,9 @@ COMMANDS = {
     "plot": Command("look", "draw a run, or several against each other", "mill plot latest"),
     "record": Command("judging", "write a video of a run's policy playing", "mill record latest --out film.gif"),
     "export": Command("judging", "write a policy for use elsewhere", "mill export latest --format onnx"),
+    "export-data": Command(
+        "judging", "write episodes of a run's policy to a Minari dataset", "mill export-data latest --out ./expert"
+    ),
     "status": Command("steer", "ask a run how it is doing", "mill status latest"),
     "service": Command("service", "list the services, or be one", "mill service parameters --port 50055"),
     "envs": Command("choose", "list environments, or check one of your own", "mill envs check my_module:make_env"),

@@ -1,33 +1,46 @@
-"""`mill eval`, `record` and `export`: what can be done with a run's policy."""
+"""`mill eval`, `record`, `export` and `export-data`: what can be done with a run's policy."""
 
 from __future__ import annotations
 
+import sys
+import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 
 from millstream.doors import saying
 from millstream.doors.ending import judgement
 from millstream.doors.finding import add_run, run_of, shown
+from millstream.telemetry.words import counted, number
+
+_EVERY = 5.0
+"""Seconds between two lines about an export that nobody watches on a terminal."""
 
 
 def configure(parser: ArgumentParser, name: str) -> None:
     """The options of these commands."""
-    commands: dict[str, Callable[[Namespace], int]] = {"eval": evaluate, "record": record, "export": export}
+    commands: dict[str, Callable[[Namespace], int]] = {
+        "eval": evaluate,
+        "record": record,
+        "export": export,
+        "export-data": export_data,
+    }
     add_run(parser)
     parser.add_argument(
         "--policy", choices=("best", "latest"), help="which one (the best by evaluation, else the latest)"
     )
-    if name == "eval":
+    if name in ("eval", "export-data"):
         parser.add_argument("--episodes", type=int, default=100, metavar="N", help="how many to play (100)")
         parser.add_argument(
             "--stochastic", action="store_true", default=None, help="sample actions instead of the most probable ones"
         )
-    if name in ("eval", "record"):
+    if name in ("eval", "record", "export-data"):
         parser.add_argument("--seed", type=int, default=10_000, metavar="N", help="of the episodes (10000)")
     if name == "export":
         parser.add_argument("--format", choices=("safetensors", "onnx"), default="safetensors", help="(safetensors)")
-    if name != "eval":
+    if name in ("record", "export"):
         parser.add_argument("--out", metavar="FILE", help="where to write it (in the run's folder)")
+    if name == "export-data":
+        add_dataset(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=commands[name])
 
@@ -73,3 +86,67 @@ def export(options: Namespace) -> int:
         {"run": folder.name, "format": options.format, "file": str(path.resolve())}
     ) if options.json else print(shown(path))
     return 0
+
+
+def export_data(options: Namespace) -> int:
+    """Let the policy play, and write down whole episodes."""
+    from millstream import datasets
+
+    folder = run_of(options)
+    found = datasets.export_played(
+        folder,
+        options.out,
+        episodes=options.episodes,
+        seed=options.seed,
+        stochastic=options.stochastic,
+        name=options.policy,
+        kind=options.format,
+        overwrite=options.overwrite,
+        told=counting(options.episodes, options.json),
+    )
+    if options.json:
+        saying.say_json({"run": folder.name, **found})
+        return 0
+    returns = found["returns"]
+    saying.lines(
+        [
+            ("dataset", shown(found["folder"])),
+            ("holds", f"{counted(found['episodes'], 'episode')}, {counted(found['steps'], 'step')}"),
+            ("return", f"{number(returns['mean'])} ({number(returns['min'])} to {number(returns['max'])})"),
+            ("learn from it", f"mill train {found['env']} --algo cloning --data {options.out}"),
+        ]
+    )
+    return 0
+
+
+def add_dataset(parser: ArgumentParser) -> None:
+    """What is written, where, and over what."""
+    parser.description = "Let a run's policy play, and write whole episodes to a Minari dataset."
+    parser.add_argument(
+        "--out",
+        required=True,
+        metavar="DATASET",
+        help="a folder such as ./expert, or a name such as cartpole/expert-v0 in the folder of Minari",
+    )
+    parser.add_argument("--format", choices=("hdf5", "arrow", "parquet"), default="hdf5", help="of the files (hdf5)")
+    parser.add_argument("--overwrite", action="store_true", help="replace a dataset of that name")
+
+
+def counting(total: int, as_json: bool) -> Callable[[int, int], None]:
+    """Says on standard error how far an export is: a line that changes on a terminal, elsewhere one now and then."""
+    terminal = sys.stderr.isatty()
+    if as_json and not terminal:
+        return lambda episodes, steps: None
+    pause, said = 0.1 if terminal else _EVERY, time.monotonic()
+
+    def told(episodes: int, steps: int) -> None:
+        nonlocal said
+        now, last = time.monotonic(), terminal and episodes >= total
+        if now - said < pause and not last:
+            return
+        said = now
+        text = f"{episodes:,} of {counted(total, 'episode')}, {counted(steps, 'step')}"
+        sys.stderr.write(f"\r{text}\x1b[K" + ("\n" if last else "") if terminal else f"{text}\n")
+        sys.stderr.flush()
+
+    return told

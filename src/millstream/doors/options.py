@@ -30,6 +30,7 @@ WHAT = (
     Flag("seed", ("--seed",), "N"),
     Flag("network.kind", ("--network",), "KIND"),
     Flag("network.device", ("--device",), "NAME"),
+    Flag("data", ("--data",), "DATASET"),
 )
 HOW_LONG = (
     Flag("total_steps", ("--total-steps", "--total-timesteps"), "N"),

@@ -66,6 +66,8 @@ def overrides(options: Namespace) -> Mapping[str, Any]:
         found[f"env.args.{key}"] = value
     if options.wrapper:
         found["env.wrappers"] = options.wrapper
+    if "data" in found and Path(str(found["data"])).is_dir():
+        found["data"] = str(Path(str(found["data"])).resolve())  # whole, because the settings keep it
     if options.warm_start is not None:
         found["warm_start"] = _source(options.warm_start, str(found.get("folder", "runs")))
     return found

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from millstream.core.data import Array, Rollout, Stamp, Version
+from millstream.core.data import NONE, Array, Rollout, Stamp, Version
 from millstream.core.ports import Replay, Snapshots
 
 
@@ -136,7 +136,8 @@ class Picked:
         if sample.weights is not None:
             rollouts = [_weighed(rollout, sample.weights) for rollout in rollouts]
         arrived, self._arrived = self._arrived, []
-        lags = [updates - stamp.policy.number for stamp, _ in arrived]
+        # what was recorded elsewhere is of no policy of this run, and behind none of them
+        lags = [updates - stamp.policy.number for stamp, _ in arrived if stamp.policy != NONE]
         return Taken(
             rollouts,
             float(np.mean(lags)) if lags else 0.0,
