@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from millstream.agents import registry
+from millstream.agents.actor_critic import ActorCritic
 from millstream.core import tree
 from millstream.core.codec import Layout, decode, decode_tensors, encode, encode_tensors
 from millstream.core.errors import ConfigError
@@ -36,11 +37,12 @@ CASES = {
     "dqn, all": {**TABLE, **ATOMS, "dueling": True, "n_step": 3, "prioritised": True},
     "sac": {**TABLE, "prioritised": True},
     "td3": {**TABLE, "delay": 1},
+    "cloning": {"minibatch": 8, "gradients": 3, "normalise_observations": True, "entropy": 0.01},
 }
 """Every algorithm, and each of its options that changes what it computes."""
 EVERY = ("discrete", "multi-masked", "continuous")
 ACTIONS = {"dqn": ("discrete", "masked"), "sac": ("continuous",), "td3": ("continuous",)}
-KINDS = {"dqn": ("mlp", "torch"), "sac": ("auto",), "td3": ("auto",)}
+KINDS = {"dqn": ("mlp", "torch"), "sac": ("auto",), "td3": ("auto",), "cloning": ("mlp", "torch")}
 
 
 def algorithm_of(case):
@@ -156,7 +158,7 @@ def test_a_decision_fits_the_slab_it_is_written_to(agent, hyper):
     for name, array in decision.extras.items():
         dtype, shape, _ = layout[f"extras/{name}"]
         assert (array.dtype, (5, *array.shape)) == (np.dtype(dtype), shape), name
-    assert set(decision.extras) == (set() if hasattr(agent, "replayed") else {"log_prob", "value"})
+    assert set(decision.extras) == ({"log_prob", "value"} if isinstance(agent, ActorCritic) else set())
 
 
 def test_a_decision_stays_as_it_was_when_the_next_is_made(agent, hyper):
@@ -279,7 +281,8 @@ QUICK = {
     "sac": {"temperature": 0.01, "discount": 0.0, "minibatch": 64, "gradients": 1},
     "td3": {"discount": 0.0, "delay": 1, "minibatch": 64, "gradients": 1},
 }
-ONES = {"dqn": ("discrete",), "sac": ("continuous",), "td3": ("continuous",)}
+ONES = {"dqn": ("discrete",), "sac": ("continuous",), "td3": ("continuous",), "cloning": ()}
+"""Who copies what others did does not look at rewards."""
 
 
 @pytest.mark.parametrize(

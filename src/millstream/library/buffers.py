@@ -88,7 +88,8 @@ class ReplayBufferPool:
 
     def save(self, folder: str | Path) -> Path:
         """Write everything; the folder holds a whole save, the new or the previous one, whatever happens."""
-        return self._buffers("save").save(Path(folder))
+        self._buffers("save").save(Path(folder))
+        return Path(folder)
 
     def load(self, folder: str | Path) -> None:
         """Continue exactly as when it was saved."""

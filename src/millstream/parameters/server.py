@@ -1,7 +1,8 @@
 """Parameters in one place: workers push gradients or deltas, everyone reads the latest version.
 
 Readers take no lock and never wait: an update makes new arrays and then one reference changes. Writers take turns. No
-call waits for another worker; who wants the next version asks `latest`, or `wait` with a limit.
+call waits for another worker; who wants the next version asks `latest`, or `wait` with a limit. What pushes say of
+themselves is of any type here: it may come from strangers, and what is wrong with it is counted, not raised.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class ParameterServer:
             self._set(held)
 
     def push_gradients(
-        self, worker: str | int, version: Version, gradients: Pushed, samples: float = 1, weight: float | None = None
+        self, worker: Any, version: Any, gradients: Pushed, samples: Any = 1, weight: Any = None
     ) -> Receipt:
         """Descend along these gradients: at once, or with the round's. `weight` is what "weighted" counts it with.
 
@@ -125,7 +126,7 @@ class ParameterServer:
         return self._push("gradients", worker, version, gradients, samples, weight)
 
     def push_delta(
-        self, client: str | int, version: Version, delta: Pushed, samples: float = 1, weight: float | None = None
+        self, client: Any, version: Any, delta: Pushed, samples: Any = 1, weight: Any = None
     ) -> Receipt:
         """Go along what a client learnt on its own: its weights less those of `version`. It is added as it is.
 
