@@ -48,11 +48,15 @@ _TUNED: dict[tuple[str, str], dict[str, Any]] = {
         },
     },
     ("a2c", "CartPole-v1"): {
-        "total_steps": 400_000,
+        "total_steps": 500_000,
         "hyper": {
             "learning_rate": 1e-3,
             "learning_rate_end": 0.0,
+            "trace": 0.95,
+            "entropy": 0.01,
             "normalise_advantages": True,
+            "normalise_observations": True,
+            "normalise_rewards": True,
         },
     },
     ("reinforce", "CartPole-v1"): {
@@ -62,6 +66,18 @@ _TUNED: dict[tuple[str, str], dict[str, Any]] = {
             "learning_rate_end": 0.0,
             "discount": 0.98,
             "entropy": 0.01,
+        },
+    },
+    ("a2c", "Acrobot-v1"): {
+        "total_steps": 300_000,
+        "hyper": {
+            "learning_rate": 2e-3,
+            "learning_rate_end": 1e-4,
+            "trace": 0.95,
+            "entropy": 0.01,
+            "normalise_advantages": True,
+            "normalise_observations": True,
+            "normalise_rewards": True,
         },
     },
     ("ppo", "Acrobot-v1"): {
@@ -134,6 +150,7 @@ _TUNED: dict[tuple[str, str], dict[str, Any]] = {
 
 
 _CHOSEN_ON: dict[tuple[str, str], str] = {
+    ("a2c", "Acrobot-v1"): "1 and 2",
     ("ppo", "Acrobot-v1"): "1 and 2",
     ("ppo", "CartPole-v1"): "1 to 20",
     ("impala", "CartPole-v1"): "1 to 16",
