@@ -137,3 +137,15 @@ def test_processes_refuse_an_agent_that_they_could_not_build() -> None:
     environment = DistributedEnvironment(workers="processes")
     with pytest.raises(ConfigError, match="Mine has none"):
         environment.connect(Mine(), ParameterServer())
+
+
+def test_processes_build_the_agent_with_the_hyper_parameters_that_shape_it() -> None:
+    environment = DistributedEnvironment(envs_per_worker=4, unroll=8, workers="processes")
+    agent = DistributedAgent(environment, "dqn", atoms=11, v_min=0.0, v_max=100.0)
+    environment.connect(agent, ParameterServer(agent.parameters()))
+    try:
+        while not (rollouts := environment.generate()):
+            continue
+        assert rollouts[0].rewards.shape == (8, 4)
+    finally:
+        environment.close()

@@ -241,7 +241,7 @@ class DistributedAgent:
 
     def _algorithm(self, **changes: Any) -> Agent[Any]:
         network = settings.plain(settings.parse(NetworkConfig, {**self.network, **changes}, "network"))
-        return agents.make(self.algo, self.spec, network)
+        return agents.make(self.algo, self.spec, network, settings.plain(self.hyper))
 
     def _state(self) -> Any:
         return self.state if self._learner is None else self._learner.state

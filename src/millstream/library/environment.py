@@ -13,6 +13,7 @@ from millstream import assembly
 from millstream.actor.evaluation import Evaluation
 from millstream.control.state import Desired, Intent
 from millstream.control.supervisor import Supervisor
+from millstream.core import settings
 from millstream.core.clock import SystemClock
 from millstream.core.data import NONE, Policy, Rollout, Stamp
 from millstream.core.errors import ConfigError, RunError
@@ -73,7 +74,8 @@ class DistributedEnvironment:
         """Play for this agent from now on, with the newest of the policies in this store."""
         self.close()
         clock = clock or SystemClock()
-        self._config = self._experiment(getattr(agent, "algo", "ppo"), getattr(agent, "network", {}))
+        if getattr(agent, "by_name", False):
+            self._config = self._experiment(agent.algo, agent.network, settings.plain(agent.hyper))
         if self.workers == "inline":
             acting = agent.acting(self.device) if hasattr(agent, "acting") else agent
             self._players = _Inline(self._config, acting, policies, clock)
@@ -166,7 +168,9 @@ class DistributedEnvironment:
             self._players.close()
             self._players = None
 
-    def _experiment(self, algo: str, network: Mapping[str, Any] | None = None) -> Any:
+    def _experiment(
+        self, algo: str, network: Mapping[str, Any] | None = None, hyper: Mapping[str, Any] | None = None
+    ) -> Any:
         given = {name: value for name, value in self._sizes.items() if value is not None}
         return assembly.experiment(
             overrides={
@@ -176,6 +180,7 @@ class DistributedEnvironment:
                 "actor.count": self.num_workers,
                 **self._settings,
                 **given,
+                **{f"hyper.{name}": value for name, value in (hyper or {}).items()},
                 **{f"network.{name}": value for name, value in {**(network or {}), "device": self.device}.items()},
             },
             environ={},

@@ -125,9 +125,7 @@ class ParameterServer:
         """
         return self._push("gradients", worker, version, gradients, samples, weight)
 
-    def push_delta(
-        self, client: Any, version: Any, delta: Pushed, samples: Any = 1, weight: Any = None
-    ) -> Receipt:
+    def push_delta(self, client: Any, version: Any, delta: Pushed, samples: Any = 1, weight: Any = None) -> Receipt:
         """Go along what a client learnt on its own: its weights less those of `version`. It is added as it is.
 
         An optimiser that was given as a function gets the negative of it as gradients (Reddi et al. 2021).
