@@ -54,7 +54,7 @@ FENCED = {
     "ale_py": ("envs/",),
     "envpool": ("envs/envpool.py",),
     "grpc": ("wires/line.py", "services/", "protos/"),
-    "grpc_health": ("services/serving.py",),
+    "grpc_health": ("services/",),
     "google": ("protos/",),
     "cv2": ("envs/",),
     "PIL": ("envs/",),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,3 +59,20 @@ def test_a_port_that_is_taken_is_one_line_and_the_checkpoint_is_left_alone(mill:
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert f"cannot listen at 127.0.0.1:{port}: Address already in use; choose another --port" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["kept"] and (tmp_path / "kept").read_bytes() == b"as it was"
+
+
+def test_without_grpc_it_is_said_what_to_install(tmp_path: Path) -> None:
+    hidden = "import sys; sys.modules['grpc'] = None; "
+    command = hidden + "from millstream.doors.cli import main; sys.exit(main(sys.argv[1:]))"
+    listed, served, imported = (
+        subprocess.run([sys.executable, "-c", *words], cwd=tmp_path, capture_output=True, text=True)
+        for words in (
+            [command, "service"],
+            [command, "service", "parameters", "--port", "0"],
+            [hidden + "import millstream.wires.grpc"],
+        )
+    )
+    assert listed.returncode == 0 and "parameters" in listed.stdout
+    assert served.returncode == 2 and served.stderr.count("\n") == 1
+    assert served.stderr.startswith("mill: gRPC is not installed; run: pip install 'millstream[grpc]'")
+    assert "MissingPart: gRPC is not installed" in imported.stderr

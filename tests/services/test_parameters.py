@@ -14,6 +14,7 @@ import pytest
 
 grpc = pytest.importorskip("grpc")
 
+from millstream.core.clock import SystemClock  # noqa: E402
 from millstream.core.data import NONE, Params, Policy, Version  # noqa: E402
 from millstream.core.errors import CodecError, ConfigError, Diverged, Fenced, RunError, Unavailable  # noqa: E402
 from millstream.core.parts import cut  # noqa: E402
@@ -146,6 +147,36 @@ def test_a_change_whose_answer_was_lost_is_made_once(change: str) -> None:
     assert not asking.is_alive() and proxy.connections > 1 and server.version == at(1)
     assert told.refused == {} and told.rounds == (change != "publish") and told.accepted == (change != "publish")
     assert answers[0] == at(1) if change == "end_round" else answers[0] is None or answers[0].accepted
+
+
+class Jumping(SystemClock):
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
+
+
+def test_patience_begins_when_the_service_is_first_away_however_long_the_call_took() -> None:
+    entered, go, receipts, clock = threading.Event(), threading.Event(), [], Jumping()
+
+    def slow(weights: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+        entered.set()
+        assert go.wait(20)
+        return weights - gradients
+
+    server = ParameterServer(np.zeros(1), optimiser=slow)
+    with serving(server) as served:
+        proxy = Proxy(served.address)
+        client = RemoteParameters(proxy.address, timeout=600, patience=20, clock=clock)
+        pushing = threading.Thread(target=lambda: receipts.append(client.push_gradients("a", START, [1.0])))
+        pushing.start()
+        assert entered.wait(20)
+        clock.ahead += 300
+        proxy.cut()
+        go.set()
+        pushing.join(20)
+        proxy.close()
+    assert receipts[0].accepted and server.statistics().accepted == 1
 
 
 def test_threads_that_share_a_client_each_push_on_their_own() -> None:

@@ -17,11 +17,12 @@ from millstream.core.errors import CodecError
 
 _FORM = "push"
 _FLAT, _NAMED, _NEITHER = "flat", "named", "neither"
-_TEXT = 200
+_TEXT, _NAME = 200, 1000
+_WIDEST = 1 << 62
 
 
 def encode(pushed: Any, limit: int) -> bytes:
-    """Gradients or a delta, as float32: that is what they are added up in anyway. At most `limit` bytes of them."""
+    """Gradients or a delta, as float32: that is what they are added up in anyway. At most `limit` bytes."""
     try:
         return _encoded(pushed, limit)
     except Exception as error:  # a stranger's object may raise anything
@@ -41,14 +42,17 @@ def decode(data: bytes | memoryview) -> Any:
 
 def worker_text(worker: Any) -> str:
     """A worker's name; empty when it is none, which is refused."""
-    return str(worker) if isinstance(worker, str | int) and not isinstance(worker, bool) else ""
+    if isinstance(worker, bool) or not isinstance(worker, str | int) or len(str(worker)) > _NAME:
+        return ""
+    return str(worker).encode(errors="replace").decode()
 
 
 def version_pair(version: Any) -> tuple[int, int] | None:
     """Epoch and number; None when it is no version, which is refused."""
-    if not isinstance(version, Version) or not all(type(part) is int for part in (version.epoch, version.number)):
+    pair = (version.epoch, version.number) if isinstance(version, Version) else ()
+    if not pair or not all(type(part) is int and abs(part) < _WIDEST for part in pair):
         return None
-    return version.epoch, version.number
+    return pair
 
 
 def amount_text(value: Any) -> float | str:
@@ -65,8 +69,13 @@ def _encoded(pushed: Any, limit: int) -> bytes:
     arrays = {str(name): np.asarray(value) for name, value in (pushed if form is _NAMED else {"": pushed}).items()}
     wrong = [str(array.dtype) for array in arrays.values() if array.dtype.kind not in "fiu"]
     size = np.dtype(np.float32).itemsize * sum(array.size for array in arrays.values())
-    if wrong or size > limit:
-        raise CodecError(f"arrays of {wrong[0]}" if wrong else f"{size:,} bytes, and at most {limit:,} are taken")
+    if wrong:
+        raise CodecError(f"arrays of {wrong[0]}")
+    if size > limit:  # before anything is copied
+        raise CodecError(f"{size:,} bytes, and at most {limit:,} are taken")
     with np.errstate(over="ignore", invalid="ignore"):  # what is too large for float32 is refused as not finite
         singles = {name: array.astype(np.float32, copy=False) for name, array in arrays.items()}
-    return encode_tensors(singles, {_FORM: form})
+    data = encode_tensors(singles, {_FORM: form})
+    if len(data) > limit:
+        raise CodecError(f"{len(data):,} bytes with its names, and at most {limit:,} are taken")
+    return data

@@ -8,13 +8,10 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from millstream.core.codes import NAME_KEY, code_of, kind_of
-from millstream.core.errors import ConfigError, MillError, MissingPart, NotAllowed
+import grpc
 
-try:
-    import grpc
-except ImportError as error:
-    raise MissingPart.of("gRPC", "grpc") from error
+from millstream.core.codes import NAME_KEY, code_of, kind_of
+from millstream.core.errors import ConfigError, MillError, NotAllowed
 
 HEALTH = "/grpc.health.v1.Health/"
 OPEN = (f"{HEALTH}Check",)

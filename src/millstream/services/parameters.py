@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -76,8 +77,8 @@ class Service(stubs.ParametersServicer):
     def GetStatistics(self, request: Any, context: Any) -> Any:
         """What was counted."""
         told = self._parameters.statistics()
-        counts = {name: getattr(told, name) for name in told.__slots__ if name not in ("version", "refused")}
-        return messages.Statistics(version=_message(told.version), refused=dict(told.refused), **counts)
+        fields = {field.name: getattr(told, field.name) for field in dataclasses.fields(told)}
+        return messages.Statistics(**{**fields, "version": _message(told.version), "refused": dict(told.refused)})
 
     def _change(self, call: Any, work: Any) -> Any:
         return self._once.do(call.caller, call.sequence, work)

@@ -9,15 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from millstream.core.errors import ConfigError, MissingPart
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from millstream.core.errors import ConfigError
 from millstream.core.parts import PART
 from millstream.services.guarding import Guard, Translating
-
-try:
-    import grpc
-    from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-except ImportError as error:
-    raise MissingPart.of("gRPC", "grpc") from error
 
 LOOPBACK = "127.0.0.1"
 SHORTEST_TOKEN = 16
@@ -45,7 +42,9 @@ class Listening:
 
     def __post_init__(self) -> None:
         if not (0 <= self.port <= 65535 and self.calls >= 1 and self.message >= 2 * PART and self.grace >= 0):
-            raise ConfigError(f"a port is 0 to 65535, calls at least 1, grace at least 0 seconds; got {self}")
+            raise ConfigError(
+                f"a port is 0 to 65535, calls at least 1, a message {2 * PART} bytes, grace 0 seconds; got {self}"
+            )
         if self.token is not None and len(self.token) < SHORTEST_TOKEN:
             raise ConfigError(f"a token has at least {SHORTEST_TOKEN} characters, got {len(self.token)}")
         if self.token is None and not _is_loopback(self.host):
@@ -69,7 +68,9 @@ class Served:
     def __init__(self, listening: Listening, offers: Sequence[Offer]) -> None:
         self._listening, self._offers = listening, offers
         self._health = health.HealthServicer()
-        self._server = _server(listening)
+        # As many threads as calls: what is let in is answered, never queued unseen.
+        self._threads = ThreadPoolExecutor(listening.calls, "call")
+        self._server = _server(listening, self._threads)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         for offer in offers:
             offer.add(self._server)
@@ -90,22 +91,25 @@ class Served:
     def drain(self) -> None:
         """Say that we go, take nothing new, and give running calls their time; then all is over."""
         self._health.enter_graceful_shutdown()
-        self._server.stop(self._listening.grace).wait()
+        self._end(self._listening.grace)
 
     def stop(self) -> None:
         """End now; running calls are cut off."""
-        self._server.stop(None).wait()
+        self._end(None)
+
+    def _end(self, grace: float | None) -> None:
+        self._server.stop(grace).wait()
+        self._threads.shutdown(wait=False)
 
 
-def _server(listening: Listening) -> Any:
+def _server(listening: Listening, threads: ThreadPoolExecutor) -> Any:
     options = (
         ("grpc.so_reuseport", 0),  # or a second service would share the port, and each get half of the calls
         ("grpc.max_receive_message_length", listening.message),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING),
     )
-    # As many threads as calls: what is let in is answered, never queued unseen.
     return grpc.server(
-        ThreadPoolExecutor(listening.calls, "call"),
+        threads,
         interceptors=(Guard(listening.token), Translating()),
         options=options,
         maximum_concurrent_rpcs=listening.calls,

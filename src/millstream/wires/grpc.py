@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ class RemoteParameters:
     def statistics(self) -> Statistics:
         """What was counted since the server was made."""
         told = self._ask(self._stub.GetStatistics, messages.GetStatisticsRequest())
-        fields = {field: getattr(told, field) for field in Statistics.__slots__}
+        fields = {field.name: getattr(told, field.name) for field in dataclasses.fields(Statistics)}
         for name in ("epsilon", "delta"):
             fields[name] = fields[name] if told.HasField(name) else None
         return Statistics(**{**fields, "version": _version(told.version), "refused": dict(told.refused)})

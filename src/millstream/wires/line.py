@@ -6,6 +6,7 @@ a change that is asked for twice only once, by the caller and sequence number of
 
 from __future__ import annotations
 
+import math
 import random
 import secrets
 import threading
@@ -82,7 +83,7 @@ class Line:
 
         `longer` is how many seconds the service may take on purpose.
         """
-        began, rest = self.clock.monotonic(), _RESTS[0]
+        rest, until = _RESTS[0], math.inf
         while True:
             if self._closed:
                 raise RunError(f"the line to {self.address} was closed; make a new one")
@@ -91,7 +92,9 @@ class Line:
             except grpc.RpcError as error:
                 told = self._translated(error, self.timeout + longer)
                 away = isinstance(told, Unavailable) and not isinstance(told, TimedOut)
-                if not away or self.clock.monotonic() - began + rest > self.patience:
+                now = self.clock.monotonic()
+                until = min(until, now + self.patience)  # from the first time on that it was away
+                if not away or now + rest > until:
                     raise told from error
             self.clock.rest(rest * random.uniform(0.5, 1.0))  # apart: many may wait for the same service
             rest = min(rest * 2, _RESTS[1])

@@ -191,8 +191,8 @@ class PushedParameters:
         }).encode()  # fmt: skip
         end = self._clock.monotonic() + self._timeout
         slab = self._claimed(end)
-        data = pushes.encode(pushed, len(slab) - _ROOM)
         start = _LENGTHS.size + len(about)
+        data = pushes.encode(pushed, len(slab) - start)
         _LENGTHS.pack_into(slab, 0, len(about), len(data))
         slab[_LENGTHS.size : start], slab[start : start + len(data)] = about, data
         position = self._ring.published
