@@ -30,6 +30,7 @@ EXTRAS = {
     "video": ("videos as .mp4 instead of .gif", "imageio_ffmpeg"),
     "onnx": ("mill export --format onnx", "onnx"),
     "yaml": ("experiment files in YAML", "yaml"),
+    "minari": ("mill export-data, mill train --data", "minari", "h5py"),
     "wandb": ("mill train --wandb", "wandb"),
     "mlflow": ("mill train --mlflow", "mlflow"),
 }
