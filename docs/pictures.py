@@ -1,4 +1,4 @@
-"""The pictures of these pages, each from a real run: `python docs/pictures.py [panel|film|ppo|impala]`.
+"""The pictures of these pages, each from a real run: `python docs/pictures.py [panel|film|ppo|impala|cloning]`.
 
 They are written to `docs/images`; the runs themselves go to a temporary folder.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from contextlib import chdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,6 +25,13 @@ COMMAND = "mill train CartPole-v1"
 _CURVE = "mill train CartPole-v1 --algo {} --seeds 5 --target none --total-steps {} --set learning_rate_end=0"
 CURVES = {"ppo": _CURVE.format("ppo", 200000), "impala": _CURVE.format("impala", 1000000)}
 """Far beyond the target, with a step size that goes down to nothing."""
+CLONING = (
+    "mill train CartPole-v1",
+    "mill export-data latest --out ./expert --episodes 50",
+    "mill train CartPole-v1 --algo cloning --data ./expert --total-steps 60000 --eval-every 2500 --eval-episodes 20 "
+    "--set learning_starts=250 --set gradients=4",
+)
+"""A player, what it did, and one that learns from that alone."""
 
 
 class Photographer:
@@ -74,6 +82,15 @@ def curve(folder: str, algo: str) -> None:
     shutil.copy(drawn, IMAGES / f"{algo}.png")
 
 
+def cloning(folder: str) -> None:
+    """One run of cloning, by the commands that stand on its page."""
+    with chdir(folder):
+        for command in CLONING:
+            main(command.split()[1:])
+        (drawn,) = Path().glob("runs/*cloning*/plots/run.png")
+        shutil.copy(drawn, IMAGES / "cloning.png")
+
+
 def _experiment(folder: str) -> Experiment:
     return assembly.experiment(None, {"env.id": "CartPole-v1", "folder": folder})
 
@@ -85,6 +102,7 @@ def _self_contained(svg: str) -> str:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or ("panel", "film", "ppo", "impala"):
+    drawn_alone = {"panel": panel, "film": film, "cloning": cloning}
+    for name in sys.argv[1:] or (*drawn_alone, *CURVES):
         with TemporaryDirectory() as place:
-            {"panel": panel, "film": film}[name](place) if name in ("panel", "film") else curve(place, name)
+            drawn_alone[name](place) if name in drawn_alone else curve(place, name)

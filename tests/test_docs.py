@@ -143,6 +143,11 @@ def test_the_command_beside_a_curve_is_the_one_that_drew_it() -> None:
         assert command in lines(ROOT / "docs" / "algorithms" / f"{algo}.md", "mill")
 
 
+def test_the_commands_beside_the_curve_of_cloning_drew_it() -> None:
+    shown = lines(ROOT / "docs" / "algorithms" / "cloning.md", "mill")
+    assert shown == list(_module(ROOT / "docs" / "pictures.py").CLONING)
+
+
 def test_every_room_has_a_page_and_stands_on_the_map() -> None:
     chart = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
     assert sorted(page.stem for page in ROOT.glob("docs/rooms/*.md")) == ROOMS

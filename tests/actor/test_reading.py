@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,18 @@ def test_rollouts_are_of_one_size_and_of_nobodys_policy() -> None:
     for number, rollout in enumerate(Desk().make(12)):
         assert (rollout.steps, rollout.slots, rollout.count) == (8, 1, 8)
         assert (rollout.stamp.sequence, rollout.stamp.policy) == (number, NONE)
+
+
+@pytest.mark.parametrize("steps", [1, 4, 8])
+def test_a_rollout_ends_with_what_the_next_begins_with(steps: int) -> None:
+    found = Desk(steps=steps).make(40)
+    for before, after in pairwise(found):
+        assert np.array_equal(before.first[-1], after.first[0])
+        assert np.array_equal(before.extras["mask"][-1], after.extras["mask"][0])
+        assert all(
+            np.array_equal(before.observations[name][-1], after.observations[name][0]) for name in ("obs", "what")
+        )
+    assert len({bool(rollout.first[-1, 0]) for rollout in found}) == 2
 
 
 def test_another_seed_is_another_order() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from millstream.core import files
 from millstream.core.errors import StorageError
-from millstream.core.files import replace_durably, storage_error, write_durably
+from millstream.core.files import replace_durably, replace_folder, storage_error, write_durably
 
 
 def test_a_file_is_replaced_whole_and_leaves_no_draft(tmp_path: Path) -> None:
@@ -18,6 +18,15 @@ def test_a_file_is_replaced_whole_and_leaves_no_draft(tmp_path: Path) -> None:
     replace_durably(path, b"old")
     replace_durably(path, b"new")
     assert path.read_bytes() == b"new" and [each.name for each in path.parent.iterdir()] == ["file"]
+
+
+def test_a_folder_takes_the_place_of_another_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    for text in ("old", "new"):
+        (tmp_path / "draft" / "inner").mkdir(parents=True)
+        (tmp_path / "draft" / "inner" / text).write_text(text)
+        replace_folder(tmp_path / "draft", tmp_path / "folder")
+    assert [path.name for path in (tmp_path / "folder" / "inner").iterdir()] == ["new"]
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
 @pytest.mark.parametrize("broken", ["write_durably", "sync_folder"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from millstream.core.data import Sample
+from millstream.core.data import NONE, Sample, Version
 from millstream.learner.sources import Picked
 from millstream.replay.cut import transitions
 from millstream.replay.limit import Free
@@ -37,6 +39,16 @@ def test_an_update_takes_all_its_minibatches_and_counts_what_came_since_the_last
     assert taken.steps == 12 and [stamp.sequence for stamp in taken.used] == [0, 1] and taken.lag == 4.5
     again = source.take(0, 6, Hyper)
     assert again is not None and (again.steps, again.used, again.lag) == (0, [], 0.0)
+
+
+def test_what_no_policy_of_this_run_made_is_behind_none() -> None:
+    source, world = picked(Uniform())
+    for stamp in (NONE, Version(0, 3)):
+        rollout = world.rollout(3)
+        source.table.insert(rollout)
+        source.note(replace(rollout, stamp=replace(rollout.stamp, policy=stamp)))
+    taken = source.take(0, 5, Hyper)
+    assert taken is not None and (taken.lag, taken.steps) == (2.0, 12)
 
 
 def test_what_comes_while_there_is_not_enough_is_counted_later() -> None:

@@ -43,6 +43,14 @@ def test_a_run_without_evaluations_has_no_points_for_them(tmp_path, reports):
     assert not has(pixels(plot_run(tmp_path / "a.sqlite", tmp_path / "a.png", "young")), "#D55E00")
 
 
+def test_evaluations_alone_are_drawn_without_a_word_about_episodes(tmp_path, reports):
+    sink = SqliteStore(tmp_path / "a.sqlite")
+    assert NO_EPISODE in plot_run(tmp_path / "a.sqlite", tmp_path / "empty.svg", "young").read_text()
+    sink.write(reports.evaluation(steps=100))
+    sink.close()
+    assert NO_EPISODE not in plot_run(tmp_path / "a.sqlite", tmp_path / "a.svg", "from data").read_text()
+
+
 def test_a_run_in_which_nothing_happened_yet_can_be_drawn(tmp_path):
     SqliteStore(tmp_path / "a.sqlite").close()
     assert plot_run(tmp_path / "a.sqlite", tmp_path / "a.png", "nothing yet").exists()

@@ -21,7 +21,7 @@ class _Open:
     masks: list[Array] = field(default_factory=list)
 
     def add(self, rollout: Rollout, slot: int, steps: slice) -> None:
-        """Copies: a rollout's memory goes back to whoever made it."""
+        """Copies: a rollout's memory goes back to whoever made it. Steps that only reset the slot are left out."""
         kept = np.flatnonzero(rollout.valid[steps, slot]) + steps.start
         self.observations.append({name: array[kept, slot] for name, array in rollout.observations.items()})
         self.actions.append(rollout.actions[kept, slot])
@@ -76,9 +76,7 @@ class Splicer:
     def _going(self, rollout: Rollout, slot: int, start: int, stop: int) -> _Open | None:
         """The slot's episode with these steps added; None where its beginning was not seen."""
         key = (rollout.stamp.actor, slot)
-        opened = np.flatnonzero(rollout.first[start:stop, slot])
-        if len(opened):
-            start += int(opened[-1])  # what comes before only resets the slot
+        if rollout.first[start:stop, slot].any():
             self._open[key] = _Open()
         if key in self._open:
             self._open[key].add(rollout, slot, slice(start, stop))

@@ -37,7 +37,10 @@ def replace_durably(path: Path, body: bytes) -> None:
 
 
 def replace_folder(draft: Path, path: Path) -> None:
-    """A whole new folder under this name or the old one; never a mixture, and never half of one."""
+    """A whole new folder in the place of an old one; never a mixture, and never half of one.
+
+    There are two renames: who is killed between them finds the old one beside the name, as `.NAME.old`.
+    """
     for inner in draft.rglob("*"):
         sync_folder(inner)
     old = path.with_name(f".{path.name}.old")

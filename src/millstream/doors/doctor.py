@@ -31,6 +31,7 @@ EXTRAS = {
     "onnx": ("mill export --format onnx", "onnx"),
     "yaml": ("experiment files in YAML", "yaml"),
     "grpc": ("services and clients over the network", "grpc", "grpc_health"),
+    "minari": ("mill export-data, mill train --data", "minari", "h5py"),
     "wandb": ("mill train --wandb", "wandb"),
     "mlflow": ("mill train --mlflow", "mlflow"),
 }

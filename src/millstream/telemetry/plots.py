@@ -76,9 +76,10 @@ def _draw_returns(axes: Any, path: Path | str, title: str, target: float | None)
         axes.plot(steps[pick], returns[pick], ".", color=BLUE, alpha=0.16, ms=4, mew=0, rasterized=True, zorder=1)
         axes.plot([], [], "o", color=BLUE, alpha=0.4, ms=4, mew=0, label="training episode")
         axes.plot(*_smooth(steps, returns), color=BLUE, lw=2.2, label=f"mean of {WINDOW}", zorder=3)
-    else:
+    evaluations = store.evaluations(path)
+    if not len(steps) and not evaluations:  # who learns from recorded data has evaluations alone
         _say(axes, NO_EPISODE)
-    _draw_evaluations(axes, store.evaluations(path))
+    _draw_evaluations(axes, evaluations)
     _draw_target(axes, target)
     _dress(axes, title, "environment steps", "episodic return")
     _legend(axes)
