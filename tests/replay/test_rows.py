@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream.core import native
+from millstream.replay import reading
 from millstream.replay.cut import Sequences, n_step, transitions
 from millstream.replay.pool import Pool
 from millstream.replay.select import Prioritised, Uniform
@@ -46,6 +47,14 @@ def test_in_c_and_in_numpy_a_pool_holds_and_gives_the_same(
     for group in ("observations", "finals", "carry"):
         for name, array in getattr(mine, group).items():
             np.testing.assert_array_equal(array, getattr(theirs, group)[name])
+
+
+def test_many_frames_are_copied_by_two_threads_and_are_the_same(monkeypatch):
+    rng = np.random.default_rng(0)
+    frames, places = rng.integers(0, 255, (50, 3, 2)).astype(np.uint8), rng.integers(0, 50, (2, 33))
+    monkeypatch.setattr(reading, "_MANY", 0)
+    monkeypatch.setattr(reading, "_FEW", 24)
+    np.testing.assert_array_equal(reading.taken(frames, places), frames[places])
 
 
 def test_where_arrays_do_not_tell_how_they_lie_numpy_serves(monkeypatch):

@@ -28,6 +28,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tree_find": (None, [c_void_p, c_long, c_long, *3 * [c_void_p]]),
     "rows_put": (c_int64, 2 * [c_void_p]),
     "rows_take": (c_long, 4 * [c_void_p]),
+    "rows_locate": (None, [c_long, c_void_p, c_long, c_void_p, c_long, c_void_p]),
     "rows_spread": (None, [c_long, c_void_p, c_void_p, c_long, c_void_p, c_long, c_void_p]),
 }
 """What each function gives and takes."""

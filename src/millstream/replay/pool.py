@@ -24,6 +24,7 @@ Balance = Literal["round_robin", "least_loaded", "by_actor"]
 BALANCES = ("round_robin", "least_loaded", "by_actor")
 _BITS = 40
 """Of a key that number the item; the others name its shard."""
+_NUMBER = (1 << _BITS) - 1
 _CHUNK = 1_024
 
 
@@ -88,13 +89,18 @@ class Pool:
     def reprioritise(self, keys: Array, priorities: Array) -> None:
         """Change how likely items are to be picked; those that left in the meantime are passed over."""
         keys, priorities = priorities_of(keys, priorities)
-        parts, numbers = keys >> _BITS, keys & (1 << _BITS) - 1
+        if not isinstance(self.select, Prioritised):
+            return
+        parts, numbers = keys >> _BITS, keys & _NUMBER
         known = (parts >= 0) & (parts < len(self.shards))
-        first, count = self._firsts[parts * known], np.diff(self._ends, prepend=0)[parts * known]
-        there = known & (numbers >= first) & (numbers < first + count)
-        if isinstance(self.select, Prioritised):
-            leaves = parts * self.capacity + numbers % self.capacity
-            self.select.reprioritise(leaves[there], priorities[there])
+        if not known.all():
+            parts, numbers, priorities = parts[known], numbers[known], priorities[known]
+        ages = numbers - self._firsts[parts]
+        there = (ages >= 0) & (ages < self._counts[parts])
+        leaves = parts * self.capacity + numbers % self.capacity
+        if not there.all():
+            leaves, priorities = leaves[there], priorities[there]
+        self.select.reprioritise(leaves, priorities)
 
     def resize(self, shards: int) -> None:
         """More shards, or fewer: what a closed one held moves to the others as far as they have room."""
@@ -187,6 +193,7 @@ class Pool:
         if blank is not None:  # nothing happened in these steps
             self.select.reprioritise(base + (first + count + blank) % self.capacity, np.zeros(len(blank)))
         self._firsts[shard.part] = shard.first
+        self._counts[shard.part] = shard.count
         self._ends[shard.part :] += shard.count - count
         self._spotless &= shard.spotless
         return added
@@ -195,10 +202,8 @@ class Pool:
         """Shards, numbers and keys of items, and their importance."""
         if isinstance(self.select, Prioritised) and self.select.tree.total > 0:
             leaves, importance = self.select.pick_leaves(size, self.waiting, self.rng)
-            parts, places = np.divmod(leaves, self.capacity)
-            firsts = self._firsts[parts]
-            numbers = firsts + (places - firsts) % self.capacity
-            return parts, numbers, (parts << _BITS) | numbers, importance
+            found = self._locate(leaves)
+            return found[0], found[1], found[2], importance
         drawn = self._draw(size)
         if not self._spotless:
             for _ in range(REDRAWS):
@@ -207,6 +212,19 @@ class Pool:
                     break
                 drawn[:, wrong] = self._draw(len(wrong))
         return drawn[0], drawn[1], drawn[2], None
+
+    def _locate(self, leaves: np.ndarray) -> np.ndarray:
+        """Shards, numbers and keys of the items that stand at these leaves."""
+        found = np.empty((3, len(leaves)), np.int64)
+        if native.LIBRARY is not None:
+            given = native.place(leaves), _BITS, native.place(found)
+            native.LIBRARY.mill_rows_locate(self.capacity, self._places[0], len(leaves), *given)
+            return found
+        parts, places = np.divmod(leaves, self.capacity)
+        firsts = self._firsts[parts]
+        found[0], found[1] = parts, firsts + (places - firsts) % self.capacity
+        found[2] = (parts << _BITS) | found[1]
+        return found
 
     def _draw(self, size: int) -> np.ndarray:
         """Shards, numbers and keys of items, each as likely as any other."""
@@ -218,7 +236,7 @@ class Pool:
             return drawn
         spots = (chances * ends[-1]).astype(np.int64)
         parts = drawn[0] = np.searchsorted(ends, spots, side="right")
-        numbers = drawn[1] = spots - (ends - np.diff(ends, prepend=0))[parts] + firsts[parts]
+        numbers = drawn[1] = spots - (ends - self._counts)[parts] + firsts[parts]
         drawn[2] = (parts << _BITS) | numbers
         return drawn
 
@@ -237,7 +255,8 @@ class Pool:
     def _measure(self) -> None:
         """The first item of each shard, and how many there are up to its end."""
         self._firsts = np.array([shard.first for shard in self.shards])
-        self._ends = np.cumsum([shard.count for shard in self.shards])
+        self._counts = np.array([shard.count for shard in self.shards])
+        self._ends = np.cumsum(self._counts)
         self._places = native.place(self._firsts), native.place(self._ends)
         self._spotless = all(shard.spotless for shard in self.shards)
 

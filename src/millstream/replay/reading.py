@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +19,8 @@ PICKED = Stamp("", -1, 0, 0, Version(-1, -1), 0.0)
 """The stamp of what was put together from many rollouts."""
 _REMEMBERED = 64
 """Sizes of samples whose plans are kept."""
+_MANY, _FEW = 4 << 20, 1 << 20
+"""Bytes from which on two threads copy, and that one of them takes at once."""
 Frames = tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray]]
 
 
@@ -177,7 +181,35 @@ class Reader:
         endings = after[final_at[:, 0], final_at[:, 1]] % ring
         endings += np.broadcast_to(base, at.shape[1:])[final_at[:, 1]]
         for name, frames in self._rings.items():
-            seen = frames.take(places, axis=0)
+            seen = taken(frames, places)
             observations[name], finals[name] = seen[before:], frames.take(endings, axis=0)
             if before:
                 carry[f"{FRAMES}{name}"] = np.swapaxes(seen[:before], 0, 1)
+
+
+def taken(frames: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Frames at these places. Many are copied by two threads, since one alone cannot use all that memory gives.
+
+    Both take the next few in turn: a second thread that comes late, or never, only leaves more to the first.
+    """
+    width = frames.nbytes // max(1, len(frames))
+    if places.size * width < _MANY:
+        return frames.take(places, axis=0)
+    found = np.empty((places.size, *frames.shape[1:]), frames.dtype)
+    flat, few = places.reshape(-1), max(1, _FEW // width)
+    begins = iter(range(0, len(flat), few))
+
+    def copy() -> None:
+        for low in begins:
+            frames.take(flat[low : low + few], axis=0, out=found[low : low + few], mode="clip")
+
+    other = _second().submit(copy)
+    copy()
+    if not other.cancel():
+        other.result()
+    return found.reshape(*places.shape, *frames.shape[1:])
+
+
+@functools.cache
+def _second() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "frames")

@@ -215,3 +215,15 @@ void mill_rows_spread(long shards, const int64_t *firsts, const int64_t *ends, l
         keys[i] = (int64_t)part << bits | numbers[i];
     }
 }
+
+/* The items that stand at these leaves, of shards with `capacity` leaves each: shards, numbers and keys as above. */
+void mill_rows_locate(long capacity, const int64_t *firsts, long count, const int64_t *leaves, long bits, int64_t *parts)
+{
+    int64_t *numbers = parts + count, *keys = numbers + count;
+    for (long i = 0; i < count; i++) {
+        int64_t part = leaves[i] / capacity, place = leaves[i] % capacity, begin = firsts[part] % capacity;
+        parts[i] = part;
+        numbers[i] = firsts[part] + place - begin + (place < begin ? capacity : 0);
+        keys[i] = part << bits | numbers[i];
+    }
+}
