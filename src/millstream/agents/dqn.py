@@ -21,7 +21,7 @@ from millstream.agents import optimiser
 from millstream.agents.features import Features
 from millstream.agents.maths import namespace
 from millstream.agents.networks.protocol import Network
-from millstream.agents.replayed import Replayed, ReplayedHyper, group
+from millstream.agents.replayed import Replayed, ReplayedHyper, group, plain
 from millstream.core.data import Array, Batch, Carry, Decision, Gradients, Lesson, Params
 from millstream.core.errors import ConfigError, Diverged
 from millstream.core.settings import setting
@@ -83,9 +83,7 @@ class DQN(Replayed):
 
     def policy(self, state: Learnt, hyper: DQNHyper) -> Params:
         """A copy: the state goes on changing."""
-        weights = state.weights
-        plain = weights.copy() if isinstance(weights, np.ndarray) else weights.detach().cpu().numpy().copy()
-        return Params({"weights": plain}, {"epsilon": hyper.epsilon})
+        return Params({"weights": plain(state.weights)}, {"epsilon": hyper.epsilon})
 
     def act(
         self,
@@ -138,7 +136,7 @@ class DQN(Replayed):
             )
         optimiser.adam(state.weights, clipped, state.adam, hyper.learning_rate, epsilon=1e-8)
         if state.adam.count % hyper.target_every == 0:
-            state.target += hyper.target_rate * (state.weights - state.target)
+            optimiser.follow(state.target, state.weights, hyper.target_rate)
         return state
 
     def priorities(self, state: Learnt, batch: Batch, hyper: DQNHyper) -> np.ndarray:

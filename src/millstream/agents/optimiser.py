@@ -1,12 +1,16 @@
-"""Clipping and Adam over one flat vector, for NumPy arrays and tensors alike."""
+"""Clipping and Adam over one flat vector, for NumPy arrays and tensors alike; for the first in C, where it was compiled."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from millstream.agents.maths import namespace
+from millstream.core import native
 from millstream.core.data import Array, Gradients
+from millstream.core.native import place
 
 PIECE = 32_768
 """Weights that are moved at a time."""
@@ -48,6 +52,10 @@ def adam(
     beta, gamma = decay
     scale = (1 - gamma**moments.count) ** 0.5
     length = rate * scale / (1 - beta**moments.count)
+    if _in_c(weights, gradients, moments.first, moments.second):
+        places = (place(array) for array in (weights, gradients, moments.first, moments.second))
+        native.LIBRARY.mill_adam(len(weights), *places, beta, gamma, length, epsilon * scale)
+        return
     for start in range(0, len(weights), PIECE):
         piece = slice(start, start + PIECE)
         gradient, first, second = gradients[piece], moments.first[piece], moments.second[piece]
@@ -56,3 +64,18 @@ def adam(
         second *= gamma
         second += (1 - gamma) * gradient * gradient
         weights[piece] -= length * (first / (second**0.5 + epsilon * scale))
+
+
+def follow(weights: Array, others: Array, share: float) -> None:
+    """Move a share of the way to where others are, in place."""
+    if _in_c(weights, others):
+        native.LIBRARY.mill_follow(len(weights), place(weights), place(others), share)
+    else:
+        weights += share * (others - weights)
+
+
+def _in_c(*arrays: Array) -> bool:
+    """Whether C is there and can read these."""
+    return native.LIBRARY is not None and all(
+        isinstance(array, np.ndarray) and array.dtype == np.float32 and array.flags.c_contiguous for array in arrays
+    )
