@@ -120,8 +120,15 @@ class Continuous(Replayed, ABC):
         one, *_ = self.network.judges(state.judge, group(batch, "in/"), batch["actions"])
         return plain(abs(one - goal)) + 1e-6
 
-    def _critics(self, state: Learnt, minibatch: Batch, goal: Array, weight: float) -> tuple[Array, dict[str, float]]:
-        """The gradient of both critics: `weight` times their squared errors. Their numbers live until their next call."""
+    def _blank(self, state: Learnt) -> Array:
+        """Room for the gradient of the policy, of the critics, and of one number more."""
+        xp = namespace(state.player)
+        return xp.empty(self.network.size + 1, dtype=xp.float32, device=state.player.device)
+
+    def _critics(
+        self, state: Learnt, minibatch: Batch, goal: Array, weight: float, gradient: Array
+    ) -> dict[str, float]:
+        """Write the gradient of both critics: `weight` times their squared errors."""
         one, other, tape = self.network.judges(state.judge, group(minibatch, "in/"), minibatch["actions"])
         first, second = one - goal, other - goal
         share = weight / len(goal)
@@ -132,7 +139,8 @@ class Continuous(Replayed, ABC):
             "loss": float(xp.sum(share * (first * first + second * second))),
             "q_values": float(xp.mean(one)),
         }
-        return self.network.teach_judges(tape, 2 * share * first, 2 * share * second), lesson
+        self.network.teach_judges(tape, 2 * share * first, 2 * share * second, gradient)
+        return lesson
 
     def _move(self, weights: Array, gradient: Array, adam: optimiser.Adam, rate: float) -> None:
         _, norm = optimiser.clip(gradient, 0)

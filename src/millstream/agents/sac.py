@@ -58,12 +58,12 @@ class SAC(Continuous):
     def gradients(self, state: SoftLearnt, minibatch: Batch, hyper: SACHyper) -> tuple[Gradients, Lesson]:
         """Of the policy, then of the critics, then of the temperature's logarithm."""
         temperature, goal = self._temperature(state, hyper), self._goal(state, minibatch, hyper)
-        judge, lesson = self._critics(state, minibatch, goal, 0.5)
-        player, taught = self._policy(state, minibatch, temperature)
+        gradient = self._blank(state)
+        lesson = self._critics(state, minibatch, goal, 0.5, gradient)
+        lesson |= self._policy(state, minibatch, temperature, gradient)
         wanted = -self.network.actions if hyper.entropy_goal is None else hyper.entropy_goal
-        xp = namespace(judge)
-        last = xp.full_like(judge[:1], taught["entropy"] - wanted)
-        return xp.concat([player, judge, last]), {**lesson, **taught, "temperature": temperature}
+        gradient[-1] = lesson["entropy"] - wanted
+        return gradient, {**lesson, "temperature": temperature}
 
     def apply(self, state: SoftLearnt, gradients: Gradients, hyper: SACHyper) -> SoftLearnt:
         """A step of each; the target critics follow."""
@@ -91,8 +91,8 @@ class SAC(Continuous):
         worth = namespace(one).minimum(one, other) - self._temperature(state, hyper) * drawn.log_prob
         return minibatch["returns"] + minibatch["discounts"] * worth
 
-    def _policy(self, state: SoftLearnt, minibatch: Batch, temperature: float) -> tuple[Array, dict[str, float]]:
-        """The gradient of the policy: what its actions cost in freedom, less what the lesser critic thinks of them."""
+    def _policy(self, state: SoftLearnt, minibatch: Batch, temperature: float, gradient: Array) -> dict[str, float]:
+        """Write the gradient of the policy: what its actions cost in freedom, less what the lesser critic says."""
         inputs = group(minibatch, "in/")
         outputs, tape = self.network.plays(state.player, inputs)
         drawn = Drawn.of(outputs, minibatch["noise"])
@@ -102,8 +102,8 @@ class SAC(Continuous):
         price = xp.full_like(one, -share)
         slopes = self.network.slopes(judged, xp.where(lesser, price, nothing), xp.where(lesser, nothing, price))
         cost = float(xp.sum(temperature * drawn.log_prob - xp.minimum(one, other))) * share
-        gradient = self.network.teach_player(tape, drawn.back(slopes, temperature * share))
-        return gradient, {"policy_loss": cost, "entropy": -float(xp.mean(drawn.log_prob))}
+        self.network.teach_player(tape, drawn.back(slopes, temperature * share), gradient)
+        return {"policy_loss": cost, "entropy": -float(xp.mean(drawn.log_prob))}
 
     def _choose(self, outputs: np.ndarray, params: Params, rng: Generator | None) -> np.ndarray:
         mean, log_std = np.split(outputs, 2, axis=1)

@@ -42,10 +42,15 @@ class TD3(Continuous):
 
     def gradients(self, state: Learnt, minibatch: Batch, hyper: TD3Hyper) -> tuple[Gradients, Lesson]:
         """Of the policy, then of the critics; the last number says whether it is the policy's turn, or its part is 0."""
-        judge, lesson = self._critics(state, minibatch, self._goal(state, minibatch, hyper), 1.0)
-        xp, turn = namespace(judge), (state.judge_adam.count + 1) % hyper.delay == 0
-        player = self._policy(state, minibatch) if turn else xp.zeros_like(state.player)
-        return xp.concat([player, judge, xp.full_like(judge[:1], float(turn))]), lesson
+        gradient = self._blank(state)
+        lesson = self._critics(state, minibatch, self._goal(state, minibatch, hyper), 1.0, gradient)
+        turn = (state.judge_adam.count + 1) % hyper.delay == 0
+        if turn:
+            self._policy(state, minibatch, gradient)
+        else:
+            self.network.parts(gradient)[0][:] = 0
+        gradient[-1] = turn
+        return gradient, lesson
 
     def apply(self, state: Learnt, gradients: Gradients, hyper: TD3Hyper) -> Learnt:
         """Critics always, the policy and all targets now and then."""
@@ -71,15 +76,15 @@ class TD3(Continuous):
         one, other, _ = self.network.judges(state.target_judge, following, actions)
         return minibatch["returns"] + minibatch["discounts"] * xp.minimum(one, other)
 
-    def _policy(self, state: Learnt, minibatch: Batch) -> Array:
-        """The gradient of the policy: up, as the first critic sees it."""
+    def _policy(self, state: Learnt, minibatch: Batch, gradient: Array) -> None:
+        """Write the gradient of the policy: up, as the first critic sees it."""
         inputs = group(minibatch, "in/")
         outputs, tape = self.network.plays(state.player, inputs)
         xp = namespace(outputs)
         actions = xp.tanh(outputs)
         one, _, judged = self.network.judges(state.judge, inputs, actions)
         slopes = self.network.slopes(judged, xp.full_like(one, -1 / len(one)), xp.zeros_like(one))
-        return self.network.teach_player(tape, slopes * (1 - actions * actions))
+        self.network.teach_player(tape, slopes * (1 - actions * actions), gradient)
 
     def _choose(self, outputs: np.ndarray, params: Params, rng: Generator | None) -> np.ndarray:
         actions = np.tanh(outputs)

@@ -104,9 +104,9 @@ class Mlp:
             outputs["log_std"] = weights[self._places["log_std"]]
         return outputs, tape
 
-    def backward(self, tape: Any, gradients: Mapping[str, Array]) -> np.ndarray:
-        """Gradients at the outputs carried back to the flat weights."""
-        flat = np.empty(self.size, np.float32)
+    def backward(self, tape: Any, gradients: Mapping[str, Array], out: Array | None = None) -> np.ndarray:
+        """Gradients at the outputs carried back to the flat weights; into `out` where it is given."""
+        flat = np.empty(self.size, np.float32) if out is None else out
         self._passes.backward(tape, gradients["policy"], gradients["value"], flat)
         if "log_std" in self.shapes:
             flat[self._places["log_std"]] = gradients["log_std"]

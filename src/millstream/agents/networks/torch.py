@@ -141,11 +141,11 @@ class TorchNetwork:
                 outputs = self.compute(leaves, inputs, self._convolve)
         return {name: output.detach() for name, output in outputs.items()}, (outputs, leaves, inputs)
 
-    def backward(self, tape: Any, gradients: Mapping[str, Array]) -> Array:
-        """Gradients at the outputs carried back to the flat weights, by autograd."""
+    def backward(self, tape: Any, gradients: Mapping[str, Array], out: Array | None = None) -> Array:
+        """Gradients at the outputs carried back to the flat weights, by autograd; into `out` where it is given."""
         outputs, leaves, _ = tape
         found = _carried(outputs, gradients, list(leaves.values()))
-        return torch.cat([gradient.reshape(-1) for gradient in found])
+        return torch.cat([gradient.reshape(-1) for gradient in found], out=out)
 
     def slopes(self, tape: Any, gradients: Mapping[str, Array]) -> Array:
         """Gradients at the outputs carried back to the numbers among the inputs; not through a memory."""

@@ -95,13 +95,16 @@ class Twins:
         outputs, tape = self.learning[1].forward(weights, {VECTOR: joined})
         return outputs["policy"][:, 0], outputs["value"], tape
 
-    def teach_player(self, tape: Any, slope: Array) -> Array:
-        """The gradient at the policy's weights from that at what it says."""
-        return self.learning[0].backward(tape, {"policy": slope, "value": 0 * slope[:, 0]})
+    def teach_player(self, tape: Any, slope: Array, gradient: Array) -> None:
+        """Write the gradient at the policy's weights from that at what it says."""
+        nothing = namespace(slope).zeros_like(slope[:, 0])
+        self.learning[0].backward(tape, {"policy": slope, "value": nothing}, self.parts(gradient)[0])
 
-    def teach_judges(self, tape: Any, one: Array, other: Array) -> Array:
-        """The gradient at the critics' weights from those at what they think."""
-        return self.learning[1].backward(tape, {"policy": one[:, None], "value": other})
+    def teach_judges(self, tape: Any, one: Array, other: Array, gradient: Array) -> None:
+        """Write the gradient at the critics' weights from those at what they think."""
+        self.learning[1].backward(
+            tape, {"policy": one[:, None], "value": other}, gradient[self.player.size : self.size]
+        )
 
     def slopes(self, tape: Any, one: Array, other: Array) -> Array:
         """The gradient at the actions from those at what critics think of them."""
