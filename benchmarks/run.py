@@ -9,7 +9,20 @@ import sys
 
 from measure import Failed
 
-ROWS = ("ppo", "learning", "limits", "scaling", "solve", "impala", "gymnasium", "pong", "images", "memory", "start")
+ROWS = (
+    "ppo",
+    "learning",
+    "limits",
+    "scaling",
+    "solve",
+    "impala",
+    "gymnasium",
+    "pong",
+    "images",
+    "offpolicy",
+    "memory",
+    "start",
+)
 
 
 def main() -> None:

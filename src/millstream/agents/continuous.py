@@ -66,11 +66,13 @@ class Continuous(Replayed, ABC):
 
     def init(self, seed: int) -> Learnt:
         """Fresh weights; targets start equal."""
-        parts = self.network.parts(self.network.init(default_rng([seed, 0])))
-        copy = namespace(parts[0]).asarray
-        (player, judge), targets = ([copy(part, copy=True) for part in parts] for _ in range(2))
-        fresh = optimiser.Adam.fresh
-        return Learnt(player, judge, *targets, fresh(player), fresh(judge), seed)
+        player, judge = self.network.parts(self.network.init(default_rng([seed, 0])))
+        xp, fresh = namespace(player), optimiser.Adam.fresh
+
+        def copy(part: Array) -> Array:
+            return xp.asarray(part, copy=True)
+
+        return Learnt(player, judge, copy(player), copy(judge), fresh(player), fresh(judge), seed)
 
     def act(
         self,

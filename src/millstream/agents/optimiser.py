@@ -1,8 +1,9 @@
-"""Clipping and Adam over one flat vector, for NumPy arrays and tensors alike; for the first in C, where it was compiled."""
+"""Clipping and Adam over one flat vector, for NumPy arrays (in C where it was compiled) and tensors alike."""
 
 from __future__ import annotations
 
 import math
+from ctypes import CDLL
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,9 +53,10 @@ def adam(
     beta, gamma = decay
     scale = (1 - gamma**moments.count) ** 0.5
     length = rate * scale / (1 - beta**moments.count)
-    if _in_c(weights, gradients, moments.first, moments.second):
+    library = _library(weights, gradients, moments.first, moments.second)
+    if library is not None:
         places = (place(array) for array in (weights, gradients, moments.first, moments.second))
-        native.LIBRARY.mill_adam(len(weights), *places, beta, gamma, length, epsilon * scale)
+        library.mill_adam(len(weights), *places, beta, gamma, length, epsilon * scale)
         return
     for start in range(0, len(weights), PIECE):
         piece = slice(start, start + PIECE)
@@ -68,14 +70,14 @@ def adam(
 
 def follow(weights: Array, others: Array, share: float) -> None:
     """Move a share of the way to where others are, in place."""
-    if _in_c(weights, others):
-        native.LIBRARY.mill_follow(len(weights), place(weights), place(others), share)
+    library = _library(weights, others)
+    if library is not None:
+        library.mill_follow(len(weights), place(weights), place(others), share)
     else:
         weights += share * (others - weights)
 
 
-def _in_c(*arrays: Array) -> bool:
-    """Whether C is there and can read these."""
-    return native.LIBRARY is not None and all(
-        isinstance(array, np.ndarray) and array.dtype == np.float32 and array.flags.c_contiguous for array in arrays
-    )
+def _library(*arrays: Array) -> CDLL | None:
+    """What is written in C, where it is there and can read these."""
+    fit = (isinstance(each, np.ndarray) and each.dtype == np.float32 and each.flags.c_contiguous for each in arrays)
+    return native.LIBRARY if all(fit) and len({len(each) for each in arrays}) == 1 else None

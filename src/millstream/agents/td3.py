@@ -41,7 +41,7 @@ class TD3(Continuous):
     Hyper = TD3Hyper
 
     def gradients(self, state: Learnt, minibatch: Batch, hyper: TD3Hyper) -> tuple[Gradients, Lesson]:
-        """Of the policy, then of the critics; the last number says whether it is the policy's turn, or its part is 0."""
+        """Of the policy, then of the critics; the last number says whether it is the policy's turn: else its is 0."""
         gradient = self._blank(state)
         lesson = self._critics(state, minibatch, self._goal(state, minibatch, hyper), 1.0, gradient)
         turn = (state.judge_adam.count + 1) % hyper.delay == 0

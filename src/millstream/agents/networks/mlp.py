@@ -161,7 +161,7 @@ class NumPyPasses:
 
     def backward(self, tape: Any, d_policy: np.ndarray, d_value: np.ndarray, gradient: np.ndarray) -> None:
         """Write the gradient at the flat weights of layers and heads."""
-        named, x, work = tape
+        _, x, work = tape
         grads = self._names(gradient)
         top = work.hidden[-1]
         np.matmul(top[0].T, d_policy, out=grads["policy.weight"])
