@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ENV ?= CartPole-v1
 ARGS ?=
-TEST_EXTRAS := test,torch,atari,envpool,onnx,yaml,video,classic,box2d,grpc,minari,wandb,mlflow
+TEST_EXTRAS := test,torch,atari,envpool,onnx,yaml,video,classic,box2d,mujoco,grpc,minari,wandb,mlflow
 
 .PHONY: train test test-slow check bench learn protos format clean help
 

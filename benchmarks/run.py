@@ -19,6 +19,7 @@ ROWS = (
     "gymnasium",
     "pong",
     "images",
+    "offpolicy",
     "memory",
     "start",
     "replay",

@@ -48,7 +48,7 @@ DOORS = {
     "doors",
 }
 FENCED = {
-    "torch": ("agents/networks/torch.py", "agents/networks/convolutions.py", "agents/sac.py", "agents/td3.py"),
+    "torch": ("agents/networks/torch.py", "agents/networks/convolutions.py"),
     "onnx": ("exporting.py",),
     "gymnasium": ("envs/",),
     "ale_py": ("envs/",),

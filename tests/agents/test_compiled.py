@@ -37,7 +37,9 @@ def arrays(network, rows, width, outputs, seed=0):
 def both_ways(network, weights, x, back):
     outputs, tape = network.forward(weights, {"vector": x})
     found = {name: array.copy() for name, array in outputs.items()}
-    return found | {"gradient": network.backward(tape, back)}
+    found["gradient"] = network.backward(tape, back)
+    _, tape = network.forward(weights, {"vector": x})  # a way back uses the tape up
+    return found | {"slopes": network.slopes(tape, back)}
 
 
 def assert_equal(one, other):
@@ -104,6 +106,8 @@ def test_an_array_of_another_shape_is_refused_before_it_is_read(library):
     for name in back:
         with pytest.raises(ValueError, match="expected an array"):
             network.backward(tape, back | {name: back[name][:-1]})
+        with pytest.raises(ValueError, match="expected an array"):
+            network.slopes(tape, back | {name: back[name][:-1]})
 
 
 @pytest.mark.parametrize("hidden", [(64, 64), (5, 67), (1,), (16, 128, 3)], ids=str)
@@ -115,15 +119,29 @@ def test_nothing_is_touched_outside_the_given_arrays_and_no_leftovers_are_read(l
         expected = both_ways(network, weights, x, back)
         net = (ctypes.c_long * (4 + len(widths)))(towers, outputs, 0, len(hidden), *widths)
         room = library.mill_mlp_room(ctypes.addressof(net), rows)
-        guarded = [np.full(size + 200, np.nan, np.float32) for size in (room, outputs * rows, rows, network.size)]
-        area, policy, value, gradient = (array.ctypes.data + 400 for array in guarded)
+        guarded = [
+            np.full(size + 200, np.nan, np.float32) for size in (room, outputs * rows, rows, network.size, 7 * rows)
+        ]
+        area, policy, value, gradient, slopes = (array.ctypes.data + 400 for array in guarded)
         d_policy, d_value = np.ascontiguousarray(back["policy"].T), back["value"]
         about = (ctypes.addressof(net), rows, weights.ctypes.data, x.ctypes.data, area)
         library.mill_mlp_forward(*about, policy, value)
         library.mill_mlp_backward(*about, d_policy.ctypes.data, d_value.ctypes.data, gradient)
+        library.mill_mlp_slopes(*about, d_policy.ctypes.data, d_value.ctypes.data, slopes)
         assert all(np.isnan(array[:100]).all() and np.isnan(array[-100:]).all() for array in guarded)
         assert np.array_equal(guarded[1][100:-100].reshape(outputs, rows).T, expected["policy"])
         assert np.array_equal(guarded[3][100:-100], expected["gradient"])
+        assert np.array_equal(guarded[4][100:-100].reshape(rows, 7), expected["slopes"])
+
+
+def test_a_tower_that_does_not_matter_is_left_out_on_the_way_to_the_inputs(library, monkeypatch):
+    with_c, without = pair(monkeypatch, 5, 2, 0, (20, 9))
+    weights, x, back = arrays(with_c, 70, 5, 2)
+    for name in back:
+        given = weights, x, back | {name: np.zeros_like(back[name])}
+        found = both_ways(with_c, *given)
+        assert_equal(found, both_ways(without, *given))
+        assert found["slopes"].any()
 
 
 def test_what_a_row_gives_does_not_depend_on_the_others(library):

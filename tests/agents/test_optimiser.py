@@ -7,13 +7,23 @@ import pytest
 import torch
 
 from millstream.agents import optimiser
+from millstream.core import native
 from millstream.core.errors import Diverged
 from tests.agents.rollouts import agent_for
 
 
+def without_c(library, monkeypatch):
+    """Only where `library` is C may C be used."""
+    if library == "c" and native.LIBRARY is None:
+        pytest.skip("no compiler was there when Millstream was installed")
+    if library != "c":
+        monkeypatch.setattr(native, "LIBRARY", None)
+
+
 @pytest.mark.parametrize("piece", [optimiser.PIECE, 16])
-@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("library", ["c", "numpy", "torch"])
 def test_adam_walks_where_torch_walks(library, piece, monkeypatch):
+    without_c(library, monkeypatch)
     monkeypatch.setattr(optimiser, "PIECE", piece)
     rng = np.random.default_rng(0)
     start = rng.normal(size=50).astype(np.float32)
@@ -29,6 +39,16 @@ def test_adam_walks_where_torch_walks(library, piece, monkeypatch):
         optimiser.adam(weights, put(gradient), moments, 3e-3)
         assert np.allclose(weights, theirs.detach(), atol=1e-6)
     assert moments.count == 30
+
+
+@pytest.mark.parametrize("library", ["c", "numpy", "torch"])
+def test_what_follows_goes_a_share_of_the_way(library, monkeypatch):
+    without_c(library, monkeypatch)
+    put = torch.tensor if library == "torch" else np.array
+    start, goal = np.random.default_rng(0).normal(size=(2, 50)).astype(np.float32)
+    weights = put(start)
+    optimiser.follow(weights, put(goal), 0.25)
+    np.testing.assert_allclose(np.asarray(weights), 0.75 * start + 0.25 * goal, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])

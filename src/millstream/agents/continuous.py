@@ -11,8 +11,9 @@ import numpy as np
 from numpy.random import Generator, default_rng
 
 from millstream.agents import optimiser
+from millstream.agents.maths import namespace
 from millstream.agents.networks.twins import Twins
-from millstream.agents.replayed import Replayed, ReplayedHyper, group
+from millstream.agents.replayed import Replayed, ReplayedHyper, group, plain
 from millstream.core.data import Array, Batch, Carry, Decision, Params, Rollout
 from millstream.core.errors import Diverged
 from millstream.core.settings import setting
@@ -70,7 +71,7 @@ class Continuous(Replayed, ABC):
         cls, spec: EnvSpec, hyper: Any, kind: str = "auto", shared: bool = False, memory: int = 0, **network: Any
     ) -> Twins:
         """The networks of such an agent; a device that is not there is refused before anything starts."""
-        twins = Twins(spec, cls.outputs, **network)
+        twins = Twins(spec, cls.outputs, kind, **network)
         if twins.device != "cpu":
             twins.place(np.zeros(1))
         return twins
@@ -78,8 +79,12 @@ class Continuous(Replayed, ABC):
     def init(self, seed: int) -> Learnt:
         """Fresh weights; targets start equal."""
         player, judge = self.network.parts(self.network.init(default_rng([seed, 0])))
-        fresh = optimiser.Adam.fresh
-        return Learnt(player.clone(), judge.clone(), player.clone(), judge.clone(), fresh(player), fresh(judge), seed)
+        xp, fresh = namespace(player), optimiser.Adam.fresh
+
+        def copy(part: Array) -> Array:
+            return xp.asarray(part, copy=True)
+
+        return Learnt(player, judge, copy(player), copy(judge), fresh(player), fresh(judge), seed)
 
     def act(
         self,
@@ -112,8 +117,9 @@ class Continuous(Replayed, ABC):
 
     def policy(self, state: Learnt, hyper: Any) -> Params:
         """What actors need: the policy's weights alone."""
-        weights = state.player.detach().cpu().numpy().copy()
-        return Params({"weights": weights}, {"begun": float(state.judge_adam.count > 0), **self._of_actors(hyper)})
+        return Params(
+            {"weights": plain(state.player)}, {"begun": float(state.judge_adam.count > 0), **self._of_actors(hyper)}
+        )
 
     @abstractmethod
     def _choose(self, outputs: np.ndarray, params: Params, rng: Generator | None) -> np.ndarray:
@@ -125,18 +131,33 @@ class Continuous(Replayed, ABC):
 
     def _surprise(self, state: Learnt, batch: Batch, goal: Array) -> np.ndarray:
         """How far the first critic is from what it should say."""
-        named = self.network.learning[1].names(state.judge)
-        one, _ = self.network.judges(named, group(batch, "in/"), batch["actions"])
-        found: np.ndarray = abs(one - goal).detach().cpu().numpy() + 1e-6
-        return found
+        one, *_ = self.network.judges(state.judge, group(batch, "in/"), batch["actions"])
+        return plain(abs(one - goal)) + 1e-6
+
+    def _blank(self, state: Learnt) -> Array:
+        """Room for the gradient of the policy, of the critics, and of one number more."""
+        xp = namespace(state.player)
+        return xp.empty(self.network.size + 1, dtype=xp.float32, device=state.player.device)
+
+    def _critics(
+        self, state: Learnt, minibatch: Batch, goal: Array, weight: float, gradient: Array
+    ) -> dict[str, float]:
+        """Write the gradient of both critics: `weight` times their squared errors."""
+        one, other, tape = self.network.judges(state.judge, group(minibatch, "in/"), minibatch["actions"])
+        first, second = one - goal, other - goal
+        share = weight / len(goal)
+        if "importance" in minibatch:
+            share = share * minibatch["importance"]
+        xp = namespace(goal)
+        lesson = {
+            "loss": float(xp.sum(share * (first * first + second * second))),
+            "q_values": float(xp.mean(one)),
+        }
+        self.network.teach_judges(tape, 2 * share * first, 2 * share * second, gradient)
+        return lesson
 
     def _move(self, weights: Array, gradient: Array, adam: optimiser.Adam, rate: float) -> None:
         _, norm = optimiser.clip(gradient, 0)
         if not np.isfinite(norm):
             raise Diverged("a gradient is not finite: rewards may be too large; try a smaller learning_rate")
         optimiser.adam(weights, gradient, adam, rate, epsilon=1e-8)
-
-
-def leaves(network: Any, weights: Array) -> dict[str, Array]:
-    """The named tensors of a network, each ready to have a gradient."""
-    return {name: view.detach().requires_grad_() for name, view in network.names(weights.detach()).items()}

@@ -24,7 +24,7 @@ from millstream.agents.features import Features
 from millstream.agents.maths import namespace
 from millstream.agents.networks.protocol import Network
 from millstream.agents.networks.registry import build
-from millstream.agents.replayed import Replayed, ReplayedHyper, group
+from millstream.agents.replayed import Replayed, ReplayedHyper, group, plain
 from millstream.agents.worth import Compared, Worth, worth_of
 from millstream.core.data import Array, Batch, Carry, Decision, Gradients, Lesson, Params
 from millstream.core.errors import ConfigError, Diverged
@@ -109,10 +109,8 @@ class DQN(Replayed):
 
     def policy(self, state: Learnt, hyper: DQNHyper) -> Params:
         """A copy: the state goes on changing."""
-        weights = state.weights
-        plain = weights.copy() if isinstance(weights, np.ndarray) else weights.detach().cpu().numpy().copy()
         shape = {name: float(getattr(hyper, name)) for name in _SHAPE} if hyper.atoms > 1 else {}
-        return Params({"weights": plain}, {"epsilon": hyper.epsilon, **shape})
+        return Params({"weights": plain(state.weights)}, {"epsilon": hyper.epsilon, **shape})
 
     def act(
         self,
@@ -162,7 +160,7 @@ class DQN(Replayed):
             )
         optimiser.adam(state.weights, clipped, state.adam, hyper.learning_rate, epsilon=1e-8)
         if state.adam.count % hyper.target_every == 0:
-            state.target += hyper.target_rate * (state.weights - state.target)
+            optimiser.follow(state.target, state.weights, hyper.target_rate)
         return state
 
     def priorities(self, state: Learnt, batch: Batch, hyper: DQNHyper) -> np.ndarray:

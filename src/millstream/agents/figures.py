@@ -46,12 +46,17 @@ CLEANRL = Source(
     "https://docs.cleanrl.dev/rl-algorithms/ppo/",
     "mean and spread over three seeds, of returns while training",
 )
+CLEANRL_TD3 = Source(
+    "CleanRL, TD3",
+    "https://docs.cleanrl.dev/rl-algorithms/td3/",
+    "mean and spread over three seeds, of returns while training",
+)
 TIANSHOU = Source(
     "Tianshou",
     "https://github.com/thu-ml/tianshou/blob/master/examples/atari/README.md",
     "the best evaluation of one run",
 )
-SOURCES = (SB3_ZOO, CLEANRL, TIANSHOU)
+SOURCES = (SB3_ZOO, CLEANRL, CLEANRL_TD3, TIANSHOU)
 
 _PUBLISHED: dict[tuple[str, str], tuple[Published, ...]] = {
     ("a2c", "CartPole-v1"): (Published(SB3_ZOO, 500.0, 0.0, 500_000),),
@@ -70,6 +75,15 @@ _PUBLISHED: dict[tuple[str, str], tuple[Published, ...]] = {
     ),
     ("ppo", "LunarLander-v2"): (Published(SB3_ZOO, 242.119, 31.823, 1_000_000),),
     ("ppo", "Pendulum-v1"): (Published(SB3_ZOO, -172.225, 104.159, 100_000),),
+    ("dqn", "CartPole-v1"): (Published(SB3_ZOO, 500.0, 0.0, 50_000),),
+    ("dqn", "Acrobot-v1"): (Published(SB3_ZOO, -76.639, 11.752, 100_000),),
+    ("dqn", "MountainCar-v0"): (Published(SB3_ZOO, -100.849, 9.925, 120_000),),
+    ("dqn", "LunarLander-v2"): (Published(SB3_ZOO, 154.382, 79.241, 100_000),),
+    ("sac", "Pendulum-v1"): (Published(SB3_ZOO, -156.995, 88.714, 20_000),),
+    ("sac", "LunarLanderContinuous-v2"): (Published(SB3_ZOO, 260.390, 65.467, 500_000),),
+    ("td3", "Pendulum-v1"): (Published(SB3_ZOO, -151.855, 90.227, 20_000),),
+    ("td3", "LunarLanderContinuous-v2"): (Published(SB3_ZOO, 207.451, 67.562, 300_000),),
+    ("td3", "InvertedPendulum-v4"): (Published(CLEANRL_TD3, 968.99, 25.80, 1_000_000),),
     ("ppo", "BreakoutNoFrameskip-v4"): (Published(SB3_ZOO, 398.033, 33.328, 10_000_000),),
     ("ppo", "PongNoFrameskip-v4"): (
         Published(SB3_ZOO, 20.989, 0.105, 10_000_000),
@@ -81,7 +95,9 @@ _PUBLISHED: dict[tuple[str, str], tuple[Published, ...]] = {
 
 _STANDS_FOR = {
     "ALE/Breakout-v5": "BreakoutNoFrameskip-v4",
+    "InvertedPendulum-v5": "InvertedPendulum-v4",
     "LunarLander-v3": "LunarLander-v2",
+    "LunarLanderContinuous-v3": "LunarLanderContinuous-v2",
     "ALE/Pong-v5": "PongNoFrameskip-v4",
     "envpool:Pong-v5": "PongNoFrameskip-v4",
 }

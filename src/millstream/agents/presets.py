@@ -146,6 +146,72 @@ _TUNED: dict[tuple[str, str], dict[str, Any]] = {
             "entropy": 0.01,
         },
     },
+    ("dqn", "Acrobot-v1"): {
+        "total_steps": 100_000,
+        "hyper": {
+            "learning_rate": 1e-3,
+            "learning_rate_end": 1e-6,
+            "minibatch": 128,
+            "gradients": 32,
+            "samples_per_step": 32.0,
+            "n_step": 3,
+            "capacity": 50_000,
+            "target_every": 1,
+            "target_rate": 0.005,
+            "exploration": 0.12,
+        },
+    },
+    ("dqn", "CartPole-v1"): {
+        "total_steps": 100_000,
+        "actor": {"envs": 4, "unroll": 16},
+        "network": {"hidden": [128, 128]},
+        "hyper": {
+            "learning_rate": 1e-3,
+            "learning_rate_end": 1e-6,
+            "minibatch": 128,
+            "gradients": 32,
+            "samples_per_step": 64.0,
+            "n_step": 3,
+            "target_every": 1,
+            "target_rate": 0.005,
+            "epsilon_end": 0.02,
+        },
+    },
+    ("sac", "InvertedPendulum-v5"): {
+        "total_steps": 20_000,
+        "network": {"hidden": [64, 64]},
+        "hyper": {
+            "learning_rate": 1e-3,
+            "minibatch": 128,
+            "samples_per_step": 64.0,
+            "capacity": 50_000,
+        },
+    },
+    ("sac", "Pendulum-v1"): {
+        "total_steps": 10_000,
+        "network": {"hidden": [64, 64]},
+        "hyper": {
+            "learning_rate": 1e-3,
+            "minibatch": 128,
+            "gradients": 16,
+            "samples_per_step": 128.0,
+            "learning_starts": 500,
+            "capacity": 20_000,
+        },
+    },
+    ("td3", "Pendulum-v1"): {
+        "total_steps": 10_000,
+        "network": {"hidden": [64, 64]},
+        "hyper": {
+            "learning_rate": 1e-3,
+            "minibatch": 128,
+            "gradients": 16,
+            "samples_per_step": 128.0,
+            "learning_starts": 500,
+            "capacity": 20_000,
+            "discount": 0.98,
+        },
+    },
 }
 
 
@@ -156,6 +222,11 @@ _CHOSEN_ON: dict[tuple[str, str], str] = {
     ("impala", "CartPole-v1"): "1 to 16",
     ("ppo", "MountainCar-v0"): "1 and 2",
     ("ppo", "Snake-v0"): "1",
+    ("dqn", "Acrobot-v1"): "1 and 2",
+    ("dqn", "CartPole-v1"): "1 and 2",
+    ("sac", "InvertedPendulum-v5"): "1 and 2",
+    ("sac", "Pendulum-v1"): "1 and 2",
+    ("td3", "Pendulum-v1"): "1 and 2",
 }
 """The seeds that a preset was tuned on, where they are not the usual ones."""
 

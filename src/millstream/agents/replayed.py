@@ -109,6 +109,12 @@ def group(batch: Batch, prefix: str) -> dict[str, Array]:
     return {name[len(prefix) :]: array for name, array in batch.items() if name.startswith(prefix)}
 
 
+def plain(array: Array) -> np.ndarray:
+    """A copy in NumPy, wherever it was."""
+    found: np.ndarray = array.copy() if isinstance(array, np.ndarray) else array.detach().cpu().numpy().copy()
+    return found
+
+
 def _returns(rollout: Rollout, discount: float) -> dict[str, np.ndarray]:
     """Discounted rewards of each window, and what the value of what follows is worth then."""
     if rollout.steps == 1:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
 from millstream.agents import optimiser
-from millstream.agents.continuous import Continuous, ContinuousHyper, Learnt, leaves
+from millstream.agents.continuous import Continuous, ContinuousHyper, Learnt
+from millstream.agents.maths import namespace
 from millstream.agents.replayed import group
 from millstream.core.data import Array, Batch, Gradients, Lesson, Params
 from millstream.core.settings import setting
@@ -57,32 +57,13 @@ class SAC(Continuous):
 
     def gradients(self, state: SoftLearnt, minibatch: Batch, hyper: SACHyper) -> tuple[Gradients, Lesson]:
         """Of the policy, then of the critics, then of the temperature's logarithm."""
-        import torch
-
-        network, inputs = self.network, group(minibatch, "in/")
-        play, judge = network.learning
         temperature, goal = self._temperature(state, hyper), self._goal(state, minibatch, hyper)
-        judging, playing = leaves(judge, state.judge), leaves(play, state.player)
-        with torch.enable_grad():
-            one, other = network.judges(judging, inputs, minibatch["actions"])
-            errors = 0.5 * ((one - goal) ** 2 + (other - goal) ** 2)
-            critic_loss = (errors * minibatch["importance"] if "importance" in minibatch else errors).mean()
-            actions, log_prob = self._sample(playing, inputs, minibatch["noise"])
-            worth = torch.minimum(*network.judges(judge.names(state.judge), inputs, actions))
-            policy_loss = (temperature * log_prob - worth).mean()
-            found = torch.autograd.grad(
-                critic_loss + policy_loss, [*playing.values(), *judging.values()], materialize_grads=True
-            )
-        entropy = -log_prob.detach().mean()
-        wanted = -network.actions if hyper.entropy_goal is None else hyper.entropy_goal
-        lesson = {
-            "loss": float(critic_loss.detach()),
-            "policy_loss": float(policy_loss.detach()),
-            "q_values": float(one.detach().mean()),
-            "entropy": float(entropy),
-            "temperature": temperature,
-        }
-        return torch.cat([*(gradient.reshape(-1) for gradient in found), (entropy - wanted)[None]]), lesson
+        gradient = self._blank(state)
+        lesson = self._critics(state, minibatch, goal, 0.5, gradient)
+        lesson |= self._policy(state, minibatch, temperature, gradient)
+        wanted = -self.network.actions if hyper.entropy_goal is None else hyper.entropy_goal
+        gradient[-1] = lesson["entropy"] - wanted
+        return gradient, {**lesson, "temperature": temperature}
 
     def apply(self, state: SoftLearnt, gradients: Gradients, hyper: SACHyper) -> SoftLearnt:
         """A step of each; the target critics follow."""
@@ -91,7 +72,7 @@ class SAC(Continuous):
         self._move(state.player, player, state.player_adam, hyper.learning_rate)
         self._move(state.judge, judge, state.judge_adam, hyper.learning_rate)
         self._move(state.log_temperature, gradients[-1:], state.temperature_adam, hyper.learning_rate)
-        state.target_judge += hyper.target_rate * (state.judge - state.target_judge)
+        optimiser.follow(state.target_judge, state.judge, hyper.target_rate)
         return state
 
     def priorities(self, state: SoftLearnt, batch: Batch, hyper: SACHyper) -> np.ndarray:
@@ -99,30 +80,30 @@ class SAC(Continuous):
         return self._surprise(state, batch, self._goal(state, batch, hyper))
 
     def _temperature(self, state: SoftLearnt, hyper: SACHyper) -> float:
-        return math.exp(float(state.log_temperature)) if hyper.temperature is None else hyper.temperature
+        return math.exp(float(state.log_temperature[0])) if hyper.temperature is None else hyper.temperature
 
     def _goal(self, state: SoftLearnt, minibatch: Batch, hyper: SACHyper) -> Array:
         """What the critics should say."""
-        import torch
-
-        play, judge = self.network.learning
         following = group(minibatch, "next/")
-        with torch.no_grad():
-            actions, log_prob = self._sample(play.names(state.player), following, minibatch["next_noise"])
-            worth = torch.minimum(*self.network.judges(judge.names(state.target_judge), following, actions))
-            worth -= self._temperature(state, hyper) * log_prob
-            return minibatch["returns"] + minibatch["discounts"] * worth
+        outputs, _ = self.network.plays(state.player, following)
+        drawn = Drawn.of(outputs, minibatch["next_noise"])
+        one, other, _ = self.network.judges(state.target_judge, following, drawn.actions)
+        worth = namespace(one).minimum(one, other) - self._temperature(state, hyper) * drawn.log_prob
+        return minibatch["returns"] + minibatch["discounts"] * worth
 
-    def _sample(self, named: Any, inputs: Any, noise: Array) -> tuple[Array, Array]:
-        """Actions between -1 and 1, and the logarithms of their densities."""
-        import torch
-
-        mean, log_std = self.network.plays(named, inputs).chunk(2, dim=-1)
-        log_std = log_std.clamp(_LOWEST, _HIGHEST)
-        free = mean + noise * log_std.exp()
-        # log(1 - tanh(x)^2) without losing the last digits where tanh is nearly 1
-        shrink = 2 * (math.log(2) - free - torch.nn.functional.softplus(-2 * free))
-        return torch.tanh(free), (-0.5 * noise * noise - log_std - _HALF_LOG_TAU - shrink).sum(-1)
+    def _policy(self, state: SoftLearnt, minibatch: Batch, temperature: float, gradient: Array) -> dict[str, float]:
+        """Write the gradient of the policy: what its actions cost in freedom, less what the lesser critic says."""
+        inputs = group(minibatch, "in/")
+        outputs, tape = self.network.plays(state.player, inputs)
+        drawn = Drawn.of(outputs, minibatch["noise"])
+        one, other, judged = self.network.judges(state.judge, inputs, drawn.actions)
+        xp, share = namespace(one), 1 / len(one)
+        lesser, nothing = one < other, xp.zeros_like(one)
+        price = xp.full_like(one, -share)
+        slopes = self.network.slopes(judged, xp.where(lesser, price, nothing), xp.where(lesser, nothing, price))
+        cost = float(xp.sum(temperature * drawn.log_prob - xp.minimum(one, other))) * share
+        self.network.teach_player(tape, drawn.back(slopes, temperature * share), gradient)
+        return {"policy_loss": cost, "entropy": -float(xp.mean(drawn.log_prob))}
 
     def _choose(self, outputs: np.ndarray, params: Params, rng: Generator | None) -> np.ndarray:
         mean, log_std = np.split(outputs, 2, axis=1)
@@ -130,3 +111,36 @@ class SAC(Continuous):
             spread = np.exp(np.clip(log_std, _LOWEST, _HIGHEST))
             mean = mean + rng.standard_normal(mean.shape, np.float32) * spread
         return np.tanh(mean)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Actions of a policy, the logarithms of their densities [N], and what the way back needs."""
+
+    actions: Array
+    """Between -1 and 1: tanh of normal numbers."""
+    log_prob: Array
+    step: Array
+    """How far such a number moves with the logarithm of its spread."""
+    free: Array
+    """Whether that logarithm is within its bounds."""
+
+    @classmethod
+    def of(cls, outputs: Array, noise: Array) -> Drawn:
+        """From what the policy says: means, then logarithms of spreads."""
+        xp, half = namespace(outputs), outputs.shape[-1] // 2
+        mean, wanted = outputs[:, :half], outputs[:, half:]
+        log_std = xp.clip(wanted, _LOWEST, _HIGHEST)
+        step = noise * xp.exp(log_std)
+        x = mean + step
+        # log(1 - tanh(x)^2) without losing the last digits where tanh is nearly 1
+        size = abs(x)
+        shrink = 2 * (math.log(2) - size - xp.log1p(xp.exp(-2 * size)))
+        densities = -0.5 * noise * noise - log_std - _HALF_LOG_TAU - shrink
+        return cls(xp.tanh(x), xp.sum(densities, axis=-1), step, wanted == log_std)
+
+    def back(self, slopes: Array, price: float) -> Array:
+        """The gradient at the outputs from that at the actions, and from `price` at each log-probability."""
+        xp, actions = namespace(slopes), self.actions
+        x = slopes * (1 - actions * actions) + 2 * price * actions
+        return xp.concat([x, xp.where(self.free, x * self.step - price, xp.zeros_like(x))], axis=-1)

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from millstream.agents.continuous import Continuous, ContinuousHyper, Learnt, leaves
+from millstream.agents import optimiser
+from millstream.agents.continuous import Continuous, ContinuousHyper, Learnt
+from millstream.agents.maths import namespace
 from millstream.agents.replayed import group
 from millstream.core.data import Array, Batch, Gradients, Lesson, Params
 from millstream.core.settings import setting
@@ -39,37 +41,25 @@ class TD3(Continuous):
     Hyper = TD3Hyper
 
     def gradients(self, state: Learnt, minibatch: Batch, hyper: TD3Hyper) -> tuple[Gradients, Lesson]:
-        """Of the policy, then of the critics."""
-        import torch
-
-        network, inputs = self.network, group(minibatch, "in/")
-        play, judge = network.learning
-        goal = self._goal(state, minibatch, hyper)
-        judging, playing = leaves(judge, state.judge), leaves(play, state.player)
-        with torch.enable_grad():
-            one, other = network.judges(judging, inputs, minibatch["actions"])
-            errors = (one - goal) ** 2 + (other - goal) ** 2
-            critic_loss = (errors * minibatch["importance"] if "importance" in minibatch else errors).mean()
-            actions = torch.tanh(network.plays(playing, inputs))
-            policy_loss = -network.judges(judge.names(state.judge), inputs, actions)[0].mean()
-            found = torch.autograd.grad(
-                critic_loss + policy_loss, [*playing.values(), *judging.values()], materialize_grads=True
-            )
-        lesson = {
-            "loss": float(critic_loss.detach()),
-            "policy_loss": float(policy_loss.detach()),
-            "q_values": float(one.detach().mean()),
-        }
-        return torch.cat([gradient.reshape(-1) for gradient in found]), lesson
+        """Of the policy, then of the critics; the last number says whether it is the policy's turn: else its is 0."""
+        gradient = self._blank(state)
+        lesson = self._critics(state, minibatch, self._goal(state, minibatch, hyper), 1.0, gradient)
+        turn = (state.judge_adam.count + 1) % hyper.delay == 0
+        if turn:
+            self._policy(state, minibatch, gradient)
+        else:
+            self.network.parts(gradient)[0][:] = 0
+        gradient[-1] = turn
+        return gradient, lesson
 
     def apply(self, state: Learnt, gradients: Gradients, hyper: TD3Hyper) -> Learnt:
         """Critics always, the policy and all targets now and then."""
-        player, judge = self.network.parts(gradients)
+        player, judge = self.network.parts(gradients[:-1])
         self._move(state.judge, judge, state.judge_adam, hyper.learning_rate)
-        if state.judge_adam.count % hyper.delay == 0:
+        if gradients[-1] > 0:
             self._move(state.player, player, state.player_adam, hyper.learning_rate)
-            state.target_judge += hyper.target_rate * (state.judge - state.target_judge)
-            state.target_player += hyper.target_rate * (state.player - state.target_player)
+            optimiser.follow(state.target_judge, state.judge, hyper.target_rate)
+            optimiser.follow(state.target_player, state.player, hyper.target_rate)
         return state
 
     def priorities(self, state: Learnt, batch: Batch, hyper: TD3Hyper) -> np.ndarray:
@@ -78,18 +68,23 @@ class TD3(Continuous):
 
     def _goal(self, state: Learnt, minibatch: Batch, hyper: TD3Hyper) -> Array:
         """What the critics should say."""
-        import torch
+        following, limit = group(minibatch, "next/"), hyper.smoothing_limit
+        outputs, _ = self.network.plays(state.target_player, following)
+        xp = namespace(outputs)
+        noise = xp.clip(minibatch["next_noise"] * hyper.smoothing, -limit, limit)
+        actions = xp.clip(xp.tanh(outputs) + noise, -1.0, 1.0)
+        one, other, _ = self.network.judges(state.target_judge, following, actions)
+        return minibatch["returns"] + minibatch["discounts"] * xp.minimum(one, other)
 
-        play, judge = self.network.learning
-        following = group(minibatch, "next/")
-        limit = hyper.smoothing_limit
-        with torch.no_grad():
-            noise = (minibatch["next_noise"] * hyper.smoothing).clamp(-limit, limit)
-            actions = torch.tanh(self.network.plays(play.names(state.target_player), following)) + noise
-            worth = torch.minimum(
-                *self.network.judges(judge.names(state.target_judge), following, actions.clamp(-1, 1))
-            )
-            return minibatch["returns"] + minibatch["discounts"] * worth
+    def _policy(self, state: Learnt, minibatch: Batch, gradient: Array) -> None:
+        """Write the gradient of the policy: up, as the first critic sees it."""
+        inputs = group(minibatch, "in/")
+        outputs, tape = self.network.plays(state.player, inputs)
+        xp = namespace(outputs)
+        actions = xp.tanh(outputs)
+        one, _, judged = self.network.judges(state.judge, inputs, actions)
+        slopes = self.network.slopes(judged, xp.full_like(one, -1 / len(one)), xp.zeros_like(one))
+        self.network.teach_player(tape, slopes * (1 - actions * actions), gradient)
 
     def _choose(self, outputs: np.ndarray, params: Params, rng: Generator | None) -> np.ndarray:
         actions = np.tanh(outputs)

@@ -28,7 +28,7 @@ class _Work:
 
 
 class CompiledPasses:
-    """Both passes, one call each."""
+    """All passes, one call each."""
 
     def __init__(
         self, library: ctypes.CDLL, size: int, widths: Sequence[int], outputs: int, towers: int, activation: str
@@ -52,6 +52,14 @@ class CompiledPasses:
         about = tape[0]
         d_policy, d_value = _whole(d_policy.T, (self._outputs, about[1])), _whole(d_value, (about[1],))
         self._library.mill_mlp_backward(*about, place(d_policy), place(d_value), place(gradient))
+
+    def slopes(self, tape: Any, d_policy: np.ndarray, d_value: np.ndarray) -> np.ndarray:
+        """The gradient at the rows [N, width] themselves."""
+        about = tape[0]
+        d_policy, d_value = _whole(d_policy.T, (self._outputs, about[1])), _whole(d_value, (about[1],))
+        found = np.empty((about[1], self._width), np.float32)
+        self._library.mill_mlp_slopes(*about, place(d_policy), place(d_value), place(found))
+        return found
 
     def _make_work(self, rows: int) -> _Work:
         area = np.empty(self._library.mill_mlp_room(self._net_at, rows), np.float32)

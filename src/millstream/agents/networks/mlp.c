@@ -1,4 +1,4 @@
-/* A small perceptron: the whole way forward and the whole way back, one call each.
+/* A small perceptron: the whole way forward and the whole way back, to the weights or to the inputs, one call each.
 
    Rows are taken in blocks, and a block goes through all layers while it is in the nearest caches.
 
@@ -22,7 +22,7 @@ struct pass {
     long rows, top, block; /* block: how many numbers of the tape are of one block of rows */
     float *layers;         /* each layer [towers, in + 1, out], the bias last: weights, or on the way back gradients */
     float *grown;          /* [outputs + 1, top] gradients of their weights */
-    float *turned;         /* each layer but the first [towers, out, in] weights */
+    float *turned;         /* each layer [towers, out, in] weights; the first only on the way back to the inputs */
     float *heads;          /* [outputs + 1, top] weights */
     float *delta, *below;  /* [BLOCK, width] gradients at a layer, and at the one below it */
     float *outs, *sums;    /* [outputs + 1, BLOCK] gradients at the outputs, and [outputs + 1, LANES] their sums */
@@ -36,9 +36,10 @@ static struct pass lay_out(const struct net *net, long rows, const float *x, flo
     for (long l = 0; l < net->layers; l++) {
         long in = width[l], out = width[l + 1];
         layers += net->towers * (in + 1) * wide(out);
-        turned += l ? net->towers * out * wide(in) : 0;
+        turned += net->towers * out * wide(in);
         block += net->towers * BLOCK * wide(out);
         widest = wide(out) > widest ? wide(out) : widest;
+        widest = wide(in) > widest ? wide(in) : widest;
     }
     struct pass p = {.net = net, .x = x, .rows = rows, .top = width[net->layers], .block = block};
     p.layers = (float *)(((uintptr_t)work + 63) / 64 * 64);
@@ -57,6 +58,20 @@ static void turn_heads(struct pass p, const float *weights)
 {
     turn(weights, p.top, p.net->outputs, p.heads);
     turn(weights + (p.top + 1) * p.net->outputs, p.top, 1, p.heads + p.net->outputs * wide(p.top));
+}
+
+/* All weights for the way back, those of layers from this one on. */
+static void turn_layers(struct pass p, const float *weights, long from)
+{
+    float *to = p.turned;
+    for (long l = 0; l < p.net->layers; l++) {
+        long in = p.net->widths[l], out = p.net->widths[l + 1];
+        for (long t = 0; t < p.net->towers; t++, to += out * wide(in))
+            if (l >= from)
+                turn(weights + t * in * out, in, out, to);
+        weights += p.net->towers * (in + 1) * out;
+    }
+    turn_heads(p, weights);
 }
 
 static void forward_block(struct pass p, long first, const float *head_weights, float *policy, float *value)
@@ -83,6 +98,13 @@ static void forward_block(struct pass p, long first, const float *head_weights, 
     }
 }
 
+/* Outputs that a tower gives: the first of them, and how many. */
+static long outputs_of(const struct net *net, long t, long *count)
+{
+    *count = net->towers == 1 ? net->outputs + 1 : t ? 1 : net->outputs;
+    return t ? net->outputs : 0;
+}
+
 static void backward_block(struct pass p, long first, const float *d_policy, const float *d_value)
 {
     const struct net *net = p.net;
@@ -96,7 +118,7 @@ static void backward_block(struct pass p, long first, const float *d_policy, con
     }
     const float *given = p.tape + (first / BLOCK + 1) * p.block; /* walked from its end */
     for (long t = net->towers - 1; t >= 0; t--) {
-        long o = t ? net->outputs : 0, outputs = net->towers == 1 ? net->outputs + 1 : t ? 1 : net->outputs;
+        long outputs, o = outputs_of(net, t, &outputs);
         float *delta = p.delta, *below = p.below, *grown = p.grown, *turned = p.heads;
         given -= BLOCK * wide(p.top);
         carry_back((struct product){.rows = rows, .depth = outputs, .width = p.top, .relu = net->relu,
@@ -123,6 +145,52 @@ static void backward_block(struct pass p, long first, const float *d_policy, con
             below = used;
         }
     }
+}
+
+/* Whether any of these gradients at the outputs of a tower is not zero. */
+static int matters(struct pass p, long t, const float *d_policy, const float *d_value)
+{
+    long count, o = outputs_of(p.net, t, &count);
+    for (long i = o; i < o + count; i++)
+        for (long r = 0; r < p.rows; r++)
+            if ((i < p.net->outputs ? d_policy + i * p.rows : d_value)[r] != 0.0f)
+                return 1;
+    return 0;
+}
+
+/* dx [rows, in] += the gradient at the inputs that comes through one tower. */
+static void slopes_block(struct pass p, long first, long t, const float *d_policy, const float *d_value, float *dx)
+{
+    const struct net *net = p.net;
+    const long *width = net->widths, rows = p.rows - first < BLOCK ? p.rows - first : BLOCK;
+    long count, o = outputs_of(net, t, &count);
+    for (long i = o; i < o + count; i++)
+        memcpy(p.outs + i * BLOCK, (i < net->outputs ? d_policy + i * p.rows : d_value) + first, rows * sizeof *p.outs);
+    const float *given = p.tape + first / BLOCK * p.block + (t + 1) * (p.block / net->towers) - BLOCK * wide(p.top);
+    float *delta = p.delta, *below = p.below, *turned = p.heads;
+    carry_back((struct product){.rows = rows, .depth = count, .width = p.top, .relu = net->relu,
+                                .a = p.outs + o * BLOCK, .a_row = 1, .a_deep = BLOCK,
+                                .b = p.heads + o * wide(p.top), .given = given, .out = delta});
+    for (long l = net->layers - 1; l >= 0; l--) {
+        long in = width[l], out = width[l + 1];
+        given -= l ? BLOCK * wide(in) : 0;
+        turned -= net->towers * out * wide(in);
+        struct product back = {.rows = rows, .depth = out, .width = in, .relu = net->relu,
+                               .a = delta, .a_row = wide(out), .a_deep = 1,
+                               .b = turned + t * out * wide(in), .given = given, .out = below};
+        if (l) {
+            carry_back(back);
+        } else { /* inputs were not bent */
+            memset(below, 0, rows * wide(in) * sizeof *below);
+            add(back);
+        }
+        float *used = delta;
+        delta = below;
+        below = used;
+    }
+    for (long r = 0; r < rows; r++)
+        for (long i = 0; i < width[0]; i++)
+            dx[(first + r) * width[0] + i] += delta[r * wide(width[0]) + i];
 }
 
 /* Gradients of `count` outputs, the first of them o: [top, count] and biases [count]. Gives where writing ended. */
@@ -166,14 +234,7 @@ void mill_mlp_backward(const struct net *net, long rows, const float *weights, c
                        const float *d_policy, const float *d_value, float *gradient)
 {
     struct pass p = lay_out(net, rows, x, work);
-    float *to = p.turned;
-    for (long l = 0; l < net->layers; l++) {
-        long in = net->widths[l], out = net->widths[l + 1];
-        for (long t = 0; l && t < net->towers; t++, to += out * wide(in))
-            turn(weights + t * in * out, in, out, to);
-        weights += net->towers * (in + 1) * out;
-    }
-    turn_heads(p, weights);
+    turn_layers(p, weights, 1);
     memset(p.layers, 0, (p.turned - p.layers) * sizeof(float));
     memset(p.sums, 0, (p.tape - p.sums) * sizeof(float));
     /* from the last block to the first: the last are still cached, and the first will be when the next rows come */
@@ -190,4 +251,16 @@ void mill_mlp_backward(const struct net *net, long rows, const float *weights, c
     }
     gradient = give_heads(p, 0, net->outputs, gradient);
     give_heads(p, net->outputs, 1, gradient);
+}
+
+/* The gradient dx [rows, in] at the inputs from those at policy [outputs, rows] and value [rows], after the way forward. */
+void mill_mlp_slopes(const struct net *net, long rows, const float *weights, const float *x, float *work,
+                     const float *d_policy, const float *d_value, float *dx)
+{
+    struct pass p = lay_out(net, rows, x, work);
+    turn_layers(p, weights, 0);
+    memset(dx, 0, rows * net->widths[0] * sizeof *dx);
+    for (long t = 0; t < net->towers; t++)
+        for (long first = matters(p, t, d_policy, d_value) ? 0 : rows; first < rows; first += BLOCK)
+            slopes_block(p, first, t, d_policy, d_value, dx);
 }

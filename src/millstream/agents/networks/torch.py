@@ -132,24 +132,25 @@ class TorchNetwork:
         self, weights: Array, inputs: Mapping[str, Array], carry: Carry | None = None, first: Array | None = None
     ) -> tuple[dict[str, Array], Any]:
         """Outputs for rows, and a tape for `backward`."""
-        leaves = {name: view.detach().requires_grad_() for name, view in self.names(weights.detach()).items()}
+        leaves = {name: _leaf(view) for name, view in self.names(weights.detach()).items()}
         with torch.enable_grad():
             if self.recurrent:
                 outputs = self.reread(leaves, inputs, carry, first)
             else:
+                inputs = {name: _leaf(array) if name == VECTOR else array for name, array in inputs.items()}
                 outputs = self.compute(leaves, inputs, self._convolve)
-        return {name: output.detach() for name, output in outputs.items()}, (outputs, leaves)
+        return {name: output.detach() for name, output in outputs.items()}, (outputs, leaves, inputs)
 
-    def backward(self, tape: Any, gradients: Mapping[str, Array]) -> Array:
-        """Gradients at the outputs carried back to the flat weights, by autograd."""
-        outputs, leaves = tape
-        found = torch.autograd.grad(
-            [outputs[name] for name in gradients],
-            list(leaves.values()),
-            [gradients[name] for name in gradients],
-            materialize_grads=True,
-        )
-        return torch.cat([gradient.reshape(-1) for gradient in found])
+    def backward(self, tape: Any, gradients: Mapping[str, Array], out: Array | None = None) -> Array:
+        """Gradients at the outputs carried back to the flat weights, by autograd; into `out` where it is given."""
+        outputs, leaves, _ = tape
+        found = _carried(outputs, gradients, list(leaves.values()))
+        return torch.cat([gradient.reshape(-1) for gradient in found], out=out)
+
+    def slopes(self, tape: Any, gradients: Mapping[str, Array]) -> Array:
+        """Gradients at the outputs carried back to the numbers among the inputs; not through a memory."""
+        outputs, _, inputs = tape
+        return _carried(outputs, gradients, [inputs[VECTOR]])[0]
 
     def module(self, weights: Array) -> Any:
         """The same function as a `torch.nn.Module` with a copy of the weights: inputs (, carry) -> outputs, carry."""
@@ -259,6 +260,16 @@ class Module(torch.nn.Module):
             slots = len(next(iter(inputs.values())))
             carry = {name: named["lstm.bias"].new_zeros(slots, self.network.memory) for name in ("lstm_h", "lstm_c")}
         return self.network.recall(named, inputs, carry)
+
+
+def _leaf(tensor: Any) -> Any:
+    """The same numbers, ready to have a gradient."""
+    return tensor.detach().requires_grad_()
+
+
+def _carried(outputs: Mapping[str, Any], gradients: Mapping[str, Any], to: list[Any]) -> Any:
+    given = [gradients[name] for name in gradients]
+    return torch.autograd.grad([outputs[name] for name in gradients], to, given, materialize_grads=True)
 
 
 def _plain(tensors: Mapping[str, Any]) -> dict[str, np.ndarray]:
