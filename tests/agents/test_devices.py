@@ -18,8 +18,8 @@ LEARNERS = {
     "a2c": ("continuous", "torch"),
     "reinforce": ("discrete", "torch"),
     "dqn": ("discrete", "torch"),
-    "sac": ("continuous", "auto"),
-    "td3": ("continuous", "auto"),
+    "sac": ("continuous", "torch"),
+    "td3": ("continuous", "torch"),
 }
 ABSENT = [name for name in ("cuda", "mps", "xpu") if not any(each.startswith(name) for each in devices())]
 

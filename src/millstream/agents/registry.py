@@ -78,7 +78,7 @@ def check(name: str, spec: EnvSpec) -> None:
         return find(name).refuses(spec) if selective(name) else None
 
     if reason := refusal(name):
-        able = [other for other in sorted(_AGENTS) if not refusal(other)]
+        able = [other for other in sorted(_AGENTS) if not refusal(other) and not getattr(find(other), "recorded", False)]
         raise ConfigError(f"{name} {reason}, {spec.id} takes {spec.action}; try another --algo: {', '.join(able)}")
 
 

@@ -48,8 +48,7 @@ def build(
     heads: dict[str, Any] = {"outputs": head.width, "spread": head.spread}
     shape: dict[str, Any] = {"hidden": tuple(hidden), "activation": activation, "shared": shared}
     if kind == "mlp":
-        if device != "cpu":
-            raise ConfigError(f"the network mlp computes on the CPU, not on {device!r}; try --network torch")
+        on_a_cpu(device)
         from millstream.agents.networks.mlp import Mlp
 
         return Mlp(Features(spec).width, **heads, **shape)
@@ -82,3 +81,9 @@ def build(
     if missing:
         raise ConfigError(f"{kind} is not a network: it lacks {', '.join(missing)}; see networks/protocol.py")
     return network
+
+
+def on_a_cpu(device: str) -> None:
+    """Refuse any other device for networks in NumPy."""
+    if device != "cpu":
+        raise ConfigError(f"the network mlp computes on the CPU, not on {device!r}; try --network torch")

@@ -16,6 +16,7 @@ from numpy.random import Generator
 from millstream.agents.features import VECTOR, Features
 from millstream.agents.maths import namespace
 from millstream.agents.networks.mlp import Mlp
+from millstream.agents.networks.registry import on_a_cpu
 from millstream.core.data import Array, Carry
 from millstream.core.errors import ConfigError
 from millstream.core.spec import Box, EnvSpec
@@ -42,6 +43,8 @@ class Twins:
         assert isinstance(action, Box)
         if kind not in ("auto", "mlp", "torch"):
             raise ConfigError(f"critics of actions are made of mlp or torch, got the network {kind!r}; try auto")
+        if kind == "mlp":
+            on_a_cpu(device)
         self.width, self.actions = Features(spec).width, action.width
         low, high = (np.asarray(edge, np.float32).reshape(-1) for edge in action.bounds())
         self.middle, self.reach = (low + high) / 2, (high - low) / 2
@@ -49,7 +52,7 @@ class Twins:
         self.shape: dict[str, Any] = {"hidden": tuple(hidden), "activation": activation}
         self.player = Mlp(self.width, self.outputs, **self.shape, shared=True)
         self.judge = Mlp(self.width + self.actions, 1, **self.shape)
-        self.kind, self.device = kind if device == "cpu" or kind == "mlp" else "torch", device
+        self.kind, self.device = kind if device == "cpu" else "torch", device
         self.size = self.player.size + self.judge.size
         self._learning: Any = None
 
