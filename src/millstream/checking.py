@@ -6,12 +6,7 @@ from typing import Any
 
 from beartype import BeartypeConf, beartype
 
-from millstream.core.errors import ConfigError
-
-
-class WrongArgument(ConfigError, TypeError):
-    """An argument of another type than the signature says."""
-
+from millstream.core.errors import WrongArgument
 
 _RULES = BeartypeConf(violation_type=WrongArgument, is_color=False, is_pep484_tower=True)
 

@@ -78,7 +78,9 @@ def check(name: str, spec: EnvSpec) -> None:
         return find(name).refuses(spec) if selective(name) else None
 
     if reason := refusal(name):
-        able = [other for other in sorted(_AGENTS) if not refusal(other) and not getattr(find(other), "recorded", False)]
+        able = [
+            other for other in sorted(_AGENTS) if not refusal(other) and not getattr(find(other), "recorded", False)
+        ]
         raise ConfigError(f"{name} {reason}, {spec.id} takes {spec.action}; try another --algo: {', '.join(able)}")
 
 

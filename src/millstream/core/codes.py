@@ -22,6 +22,7 @@ FAULT = Code("INTERNAL", 500)
 CODES: dict[type[MillError], Code] = {
     MillError: FAULT,
     errors.ConfigError: Code("INVALID_ARGUMENT", 400),
+    errors.WrongArgument: Code("INVALID_ARGUMENT", 400),
     errors.UnknownName: Code("NOT_FOUND", 404),
     errors.MissingPart: Code("UNIMPLEMENTED", 501),
     errors.EnvError: Code("INTERNAL", 500),
@@ -29,6 +30,7 @@ CODES: dict[type[MillError], Code] = {
     errors.AgentError: Code("INTERNAL", 500),
     errors.Diverged: Code("FAILED_PRECONDITION", 409),
     errors.CheckpointError: Code("FAILED_PRECONDITION", 409),
+    errors.DataError: Code("INVALID_ARGUMENT", 400),
     errors.StorageError: Code("INTERNAL", 507),
     errors.RunError: Code("FAILED_PRECONDITION", 409),
     errors.CodecError: Code("INVALID_ARGUMENT", 400),

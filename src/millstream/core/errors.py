@@ -2,6 +2,7 @@
 
 MillError
 ├── ConfigError      a key, type or range of the experiment is wrong
+│   └── WrongArgument  an argument of a call is not what its signature says
 ├── UnknownName      nothing is registered under that name
 ├── MissingPart      an optional package is not installed
 ├── EnvError         the environment broke its promise
@@ -39,6 +40,10 @@ class MillError(Exception):
 
 class ConfigError(MillError):
     """A key, type or range of the experiment is wrong."""
+
+
+class WrongArgument(ConfigError, TypeError):
+    """An argument of a call is not what its signature says."""
 
 
 class UnknownName(MillError):
