@@ -128,7 +128,7 @@ def test_a_network_uses_them_on_a_cpu_and_its_module_does_not():
     network = TorchNetwork(spec, 3, hidden=[])
     weights = network.init(np.random.default_rng(0))
     inputs = {"image/obs": pixels_for(PICTURES["atari"], 2)}
-    outputs, (kept, _) = network.forward(weights, inputs)
+    outputs, (kept, *_) = network.forward(weights, inputs)
     names = set()
     walk = [kept["value"].grad_fn]
     while walk:

@@ -34,6 +34,7 @@ TABLE = {
     "capacity": 2_000,
     "epsilon": 0.2,
     "epsilon_end": 0.2,
+    "learning_rate_end": None,
 }
 
 
