@@ -1,4 +1,4 @@
-"""Any algorithm on any task, to its last step: how fast, how good it became. Presets are left out: a row says all."""
+"""Any algorithm on any task, to its last step: how fast, how good it became. Without presets: a row says it all."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def main() -> None:
     marks: list[tuple[float, int, int]] = []
 
     def watch(inner: dict, outer: dict) -> bool:
-        if model.num_timesteps >= arguments.warm and not marks:
+        if model.num_timesteps > arguments.warm and not marks:  # what belongs to the step before is learnt
             marks.append((time.perf_counter(), model.num_timesteps, model._n_updates))
         return True
 

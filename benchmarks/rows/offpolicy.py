@@ -9,11 +9,11 @@ from venvs import SB3, TIANSHOU
 
 LAYERS = ("network.hidden=256,256", "network.activation=relu", "actor.envs=1")
 CONTINUOUS = (
-    *LAYERS, "Pendulum-v1", "actor.unroll=8", "gradients=8", "minibatch=256", "samples_per_step=256",
+    "Pendulum-v1", *LAYERS, "actor.unroll=8", "gradients=8", "minibatch=256", "samples_per_step=256",
     "learning_rate=1e-3", "learning_starts=100", "capacity=1000000",
 )  # fmt: skip
 DISCRETE = (
-    *LAYERS, "CartPole-v1", "actor.unroll=256", "gradients=128", "minibatch=64", "samples_per_step=32",
+    "CartPole-v1", *LAYERS, "actor.unroll=256", "gradients=128", "minibatch=64", "samples_per_step=32",
     "network.shared=true", "double=false", "learning_rate=2.3e-3", "target_every=128", "learning_starts=1000",
     "capacity=100000", "exploration=0.16", "epsilon_end=0.04",
 )  # fmt: skip

@@ -207,3 +207,12 @@ def test_what_they_cannot_do_they_say(algorithm):
     assert np.isfinite(state.judge).all() and np.isfinite(state.player).all()
     with pytest.raises(ConfigError, match="mlp or torch, got the network 'lstm'"):
         agent_for(algorithm, kind="lstm")
+
+
+def test_what_actors_are_given_has_names_for_the_policy_alone(algorithm):
+    agent = agent_for(algorithm)
+    state = agent.init(0)
+    named = agent.network.names(agent.policy(state, HYPERS[algorithm]).tensors["weights"])
+    assert named and all(name.startswith("player.") for name in named)
+    whole = agent.network.names(np.concatenate([state.player, state.judge]))
+    assert named.keys() < whole.keys() and sum(view.size for view in whole.values()) == agent.network.size

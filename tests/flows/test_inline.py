@@ -34,6 +34,7 @@ TABLE = {
     "capacity": 2_000,
     "epsilon": 0.2,
     "epsilon_end": 0.2,
+    "learning_rate_end": None,
 }
 
 
@@ -185,3 +186,14 @@ def test_critics_learn_from_a_prioritised_table_and_repeatably(tmp_path: Path, a
     one, two, even = run(tmp_path, **settings), run(tmp_path, **settings), run(tmp_path, **settings, importance=0.0)
     assert one.result["steps"] >= 640
     assert weights(one.folder) == weights(two.folder) != weights(even.folder)
+
+
+def test_the_number_of_threads_changes_no_bit_of_what_critics_learn(tmp_path: Path) -> None:
+    settings = {
+        "algo": "sac", "env.id": "Pendulum-v1", "actor.envs": 2, "actor.unroll": 8, "total_steps": 160,
+        "checkpoint.steps": 0, "learning_starts": 100, "minibatch": 256, "samples_per_step": 64,
+        "network.hidden": [16], "capacity": 400, "learner.shards": 2,
+    }  # fmt: skip
+    one, two = (run(tmp_path, **settings, **{"learner.threads": threads}) for threads in (1, 2))
+    whole = run(tmp_path, **{**settings, "learner.shards": 1})
+    assert weights(one.folder) == weights(two.folder) != weights(whole.folder)

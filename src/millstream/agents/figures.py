@@ -46,17 +46,12 @@ CLEANRL = Source(
     "https://docs.cleanrl.dev/rl-algorithms/ppo/",
     "mean and spread over three seeds, of returns while training",
 )
-CLEANRL_TD3 = Source(
-    "CleanRL, TD3",
-    "https://docs.cleanrl.dev/rl-algorithms/td3/",
-    "mean and spread over three seeds, of returns while training",
-)
 TIANSHOU = Source(
     "Tianshou",
     "https://github.com/thu-ml/tianshou/blob/master/examples/atari/README.md",
     "the best evaluation of one run",
 )
-SOURCES = (SB3_ZOO, CLEANRL, CLEANRL_TD3, TIANSHOU)
+SOURCES = (SB3_ZOO, CLEANRL, TIANSHOU)
 
 _PUBLISHED: dict[tuple[str, str], tuple[Published, ...]] = {
     ("a2c", "CartPole-v1"): (Published(SB3_ZOO, 500.0, 0.0, 500_000),),
@@ -83,7 +78,6 @@ _PUBLISHED: dict[tuple[str, str], tuple[Published, ...]] = {
     ("sac", "LunarLanderContinuous-v2"): (Published(SB3_ZOO, 260.390, 65.467, 500_000),),
     ("td3", "Pendulum-v1"): (Published(SB3_ZOO, -151.855, 90.227, 20_000),),
     ("td3", "LunarLanderContinuous-v2"): (Published(SB3_ZOO, 207.451, 67.562, 300_000),),
-    ("td3", "InvertedPendulum-v4"): (Published(CLEANRL_TD3, 968.99, 25.80, 1_000_000),),
     ("ppo", "BreakoutNoFrameskip-v4"): (Published(SB3_ZOO, 398.033, 33.328, 10_000_000),),
     ("ppo", "PongNoFrameskip-v4"): (
         Published(SB3_ZOO, 20.989, 0.105, 10_000_000),
@@ -95,7 +89,6 @@ _PUBLISHED: dict[tuple[str, str], tuple[Published, ...]] = {
 
 _STANDS_FOR = {
     "ALE/Breakout-v5": "BreakoutNoFrameskip-v4",
-    "InvertedPendulum-v5": "InvertedPendulum-v4",
     "LunarLander-v3": "LunarLander-v2",
     "LunarLanderContinuous-v3": "LunarLanderContinuous-v2",
     "ALE/Pong-v5": "PongNoFrameskip-v4",
