@@ -17,7 +17,7 @@ def train(node_id: str, port: int) -> None:
     """The part of one node."""
     places = {"server": f"127.0.0.1:{port}", "worker_1": "127.0.0.2:0", "worker_2": "127.0.0.3:0"}
     config = {"server": "server", "nodes": places}
-    environment = DistributedEnvironment("CartPole-v1", envs_per_worker=8, unroll=32, seed=len(node_id) + port)
+    environment = DistributedEnvironment("CartPole-v1", envs_per_worker=8, unroll=32)
     replay_buffer, agent = ReplayBufferPool(), DistributedAgent(environment, "ppo")
     param_server = None  # the server node makes one, the others find it there
     with DistributedMainLoop(

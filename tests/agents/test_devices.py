@@ -58,9 +58,11 @@ def test_what_is_learnt_lives_on_the_device_and_actors_get_plain_arrays(algorith
     assert np.array_equal(learnt(algorithm, "cpu"), learnt(algorithm, "cpu:0"))
 
 
-@pytest.mark.parametrize("device", devices()[1:])
-def test_another_device_learns_what_the_cpu_learns(algorithm, device):
-    assert np.allclose(learnt(algorithm, "cpu"), learnt(algorithm, device), atol=1e-3)
+if devices()[1:]:
+
+    @pytest.mark.parametrize("device", devices()[1:])
+    def test_another_device_learns_what_the_cpu_learns(algorithm, device):
+        assert np.allclose(learnt(algorithm, "cpu"), learnt(algorithm, device), atol=1e-3)
 
 
 def test_numbers_alone_go_to_torch_where_a_device_is_asked_for():

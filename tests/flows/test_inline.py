@@ -58,8 +58,8 @@ def weights(folder: Path) -> str:
         {"algo": "dqn", **TABLE},
         {"algo": "dqn", "actor.count": 2, "prioritised": True, "n_step": 3, **TABLE},
         {"algo": "dqn", "atoms": 11, "v_min": 0.0, "v_max": 100.0, "dueling": True, **TABLE},
-        {"algo": "a2c", "actor.envs": 16, "actor.unroll": 16},
-        {"algo": "reinforce", "actor.envs": 8, "actor.unroll": 128},
+        {"algo": "a2c", "actor.envs": 16, "actor.unroll": 16, "learning_rate_end": None, "entropy_end": None},
+        {"algo": "reinforce", "actor.envs": 8, "actor.unroll": 128, "learning_rate_end": None, "entropy_end": None},
     ],
     ids=[
         "ppo",

@@ -22,7 +22,10 @@ pytest.importorskip("minari")
 
 SMALL = {"topology": "inline", "evaluation.episodes": 0, "checkpoint.steps": 0, "target": None}
 ABOUT = {"algo": "random"}
-DQN = {"algo": "dqn", "total_steps": 5_120, "checkpoint.steps": 1_280, "learning_starts": 512, "capacity": 2_000}
+DQN = {
+    "algo": "dqn", "total_steps": 5_120, "checkpoint.steps": 1_280, "learning_starts": 512, "capacity": 2_000,
+    "learning_rate_end": None,
+}  # fmt: skip
 
 
 def run(folder: Path, callbacks: training.Callbacks | None = None, **settings: Any) -> training.Run:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from millstream import AgentEnsemble, DistributedAgent, DistributedEnvironment, ParameterServer
+from millstream import AgentEnsemble, DistributedAgent, DistributedEnvironment, ParameterServer, ReplayBufferPool
 from millstream.agents.ensemble import Ensemble
 from millstream.agents.ppo import PPO
 from millstream.core.data import Decision, Params, Rollout, Version
@@ -153,6 +153,23 @@ def test_each_member_learns_from_the_slots_that_it_led(environment: DistributedE
         alone = DistributedAgent(environment, seed=1 + 1_000 * index)
         mine, _ = alone.compute_gradients([ensemble.algorithm._led(rollout, index)])
         assert np.allclose(part, mine, atol=1e-6)
+
+
+def test_members_that_learn_from_a_table_say_together_what_surprised_them() -> None:
+    environment = DistributedEnvironment(envs_per_worker=4, unroll=8)
+    ensemble = AgentEnsemble(environment, "dqn", 2, prioritised=True, learning_starts=32, minibatch=8, gradients=2)
+    pool, server = ReplayBufferPool(1_000), ParameterServer(ensemble.parameters())
+    told: list[np.ndarray] = []
+    environment.connect(ensemble, server)
+    pool.connect(environment, ensemble)
+    ensemble.connect(environment, pool, server)
+    pool.reprioritise = lambda keys, values: told.append(values)  # type: ignore[method-assign]
+    while not told:
+        if not ensemble.step():
+            for rollout in environment.generate():
+                pool.insert(rollout)
+                environment.release(rollout.stamp)
+    assert len(told[0]) == 16 and (told[0] > 0).all()
 
 
 def test_slots_must_be_shared_out_evenly(environment: DistributedEnvironment) -> None:

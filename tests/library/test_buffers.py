@@ -89,6 +89,22 @@ def test_a_saved_pool_goes_on_exactly_as_it_would_have(rollouts: list[Rollout], 
         assert np.array_equal(here.rollouts[0].rewards, there.rollouts[0].rewards)
 
 
+def test_a_saved_pool_is_loaded_once_an_agent_has_said_how(rollouts: list[Rollout], tmp_path: Any) -> None:
+    pool = for_an_agent("dqn", ReplayBufferPool(1_000, 2), n_step=3, learning_starts=1)
+    pool.insert(rollouts[0])
+    pool.save(tmp_path / "pool")
+    copy = ReplayBufferPool(1_000, 2)
+    copy.load(tmp_path / "pool")
+    assert copy.waiting == 0
+    assert for_an_agent("dqn", copy, n_step=3, learning_starts=1).waiting == pool.waiting > 0
+
+
+def test_a_pool_serves_one_kind_of_agent(rollouts: list[Rollout]) -> None:
+    pool = for_an_agent("ppo", ReplayBufferPool())
+    with pytest.raises(ConfigError, match="another kind"):
+        for_an_agent("dqn", pool)
+
+
 @pytest.mark.parametrize("wrong", [{"num_buffers": 0}, {"capacity": 2, "num_buffers": 3}])
 def test_a_pool_without_room_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match="at least 1 buffer of 1 step"):

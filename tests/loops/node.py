@@ -16,7 +16,7 @@ def tell(**what: Any) -> None:
 
 
 def main(node: str, cluster: str, steps: int, mode: str, folder: Path) -> None:
-    environment = DistributedEnvironment("CartPole-v1", envs_per_worker=4, unroll=32, seed=sum(node.encode()))
+    environment = DistributedEnvironment("CartPole-v1", envs_per_worker=4, unroll=32)
     agent = DistributedAgent(environment, "ppo", minibatch=64, epochs=2)
     server = None
     if node == json.loads(Path(cluster).read_text())["server"]:
@@ -35,8 +35,7 @@ def main(node: str, cluster: str, steps: int, mode: str, folder: Path) -> None:
                 told.add("learning")
                 tell(learning=node)
 
-        every = 256 if loop.serves else 0
-        progress = loop.run_training(steps, checkpoint_every=every, on_progress=on_progress)
+        progress = loop.run_training(steps, checkpoint_every=256, on_progress=on_progress)
         tell(node=node, **{name: progress[name] for name in ("stopped_by", "made", "parameter_server", "workers")})
 
 

@@ -194,12 +194,40 @@ def loop(**settings: Any) -> DistributedMainLoop:
         ({"cluster_config": "nowhere.toml"}, "cannot read the cluster's file nowhere.toml"),
         ({"cluster_config": cluster(), "hyper": {"normalise_observations": True}}, "normalise_observations"),
         ({"cluster_config": cluster(), "num_workers": 0}, "at least 1 worker"),
+        ({"cluster_config": cluster(workers=["one"]), "node_id": "two"}, "two neither holds the parameters nor works"),
         ({"cluster_config": cluster(token_file="nowhere"), "node_id": "one"}, "nowhere cannot be read"),
     ],
 )
 def test_a_cluster_that_cannot_be_is_refused_with_the_reason(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         loop(**settings)
+
+
+def test_a_target_is_no_end_for_a_cluster() -> None:
+    with loop(cluster_config=cluster()) as here, pytest.raises(ConfigError, match="one node alone"):
+        here.run_training(100, target=10.0)
+
+
+def test_a_server_that_is_stopped_tells_its_workers(nodes: Any) -> None:
+    here = nodes(steps=1_000_000)
+    for node in ("server", "one", "two"):
+        here.start(node)
+    for node in ("one", "two"):
+        while "learning" not in here.said(node):
+            continue
+    here.running["server"].terminate()
+    results = {node: here.result(node) for node in ("server", "one", "two")}
+    assert [results[node]["stopped_by"] for node in results] == ["interrupted", "server", "server"]
+
+
+def test_workers_of_all_nodes_have_luck_of_their_own() -> None:
+    settings = cluster(workers=["server", "one"])
+    with loop(cluster_config=settings) as here:
+        here.run_training(50)
+        mine = here._workers[0].environment.seed
+        with loop(cluster_config=settings, node_id="one", num_workers=2) as there:
+            there._open()
+            assert len({mine, *(worker.environment.seed for worker in there._workers)}) == 3
 
 
 def test_leaving_loopback_needs_a_token() -> None:

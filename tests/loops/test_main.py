@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from millstream import (
+    AgentEnsemble,
     AsyncMainLoop,
     DistributedAgent,
     DistributedEnvironment,
@@ -24,7 +26,7 @@ from millstream import (
 )
 from millstream.core.codec import decode, encode
 from millstream.core.data import NONE, Array, Params, Policy, Rollout, Sample, Stamp, Version
-from millstream.core.errors import ConfigError, EnvError
+from millstream.core.errors import CheckpointError, ConfigError, EnvError, MillError, RunError
 
 
 def parts(algo: str = "ppo", **settings: Any) -> tuple[DistributedEnvironment, ReplayBufferPool, DistributedAgent]:
@@ -74,6 +76,88 @@ def test_a_run_that_was_kept_goes_on_as_if_it_had_not_been(algo: str, tmp_path: 
         progress = loop.run_training(4_096)
         assert np.array_equal(whole, weights(loop))
         assert progress["made"] == 4_096
+
+
+@pytest.mark.parametrize("unroll", [16, 128])
+@pytest.mark.parametrize("algo", ["ppo", "dqn"])
+def test_a_checkpoint_that_was_written_while_training_loses_nothing(algo: str, unroll: int, tmp_path: Path) -> None:
+    with MainLoop(*parts(algo, unroll=unroll), folder=tmp_path) as loop:
+        loop.run_training(6_144, checkpoint_every=2_048)
+        whole = weights(loop)
+    for newer in sorted(tmp_path.glob("[0-9]*"))[1:]:
+        shutil.rmtree(newer)
+    with MainLoop(*parts(algo, unroll=unroll), folder=tmp_path) as loop:
+        assert loop.load_checkpoint() < 6_144
+        progress = loop.run_training(6_144)
+        assert progress["steps"] == progress["made"] == 6_144
+        assert np.array_equal(whole, weights(loop))
+
+
+@pytest.mark.parametrize("sizes", [{"unroll": 16}, {"unroll": 128}, {"unroll": 64, "num_workers": 2}])
+def test_each_step_is_learnt_from_as_often_as_was_asked(sizes: dict[str, int]) -> None:
+    environment = DistributedEnvironment("CartPole-v1", envs_per_worker=8, **sizes)
+    agent = DistributedAgent(environment, "dqn", samples_per_step=32.0, minibatch=64, gradients=16, learning_starts=512)
+    with MainLoop(environment, ReplayBufferPool(10_000), agent) as loop:
+        counted = loop.run_training(6_144)["workers"][0]
+    assert counted["samples"] / (6_144 - 512) == pytest.approx(32, rel=0.05)
+
+
+def test_looking_before_training_changes_nothing() -> None:
+    with MainLoop(*parts()) as loop:
+        assert loop.get_training_progress()["made"] == 0
+        assert loop.run_training(1_000)["steps"] >= 1_000
+
+
+def test_a_run_goes_on_after_its_target_and_from_an_older_checkpoint(tmp_path: Path) -> None:
+    with MainLoop(*parts(), folder=tmp_path) as loop:
+        reached = loop.run_training(100_000, target=15.0)["made"]
+        loop.save_checkpoint()
+        assert loop.run_training(reached + 2_000)["stopped_by"] == "steps"
+        assert loop.load_checkpoint() == reached
+        assert loop.run_training(reached + 1_000)["made"] >= reached + 1_000
+
+
+def test_what_failed_is_told_and_everything_is_closed() -> None:
+    environment, buffer, agent = parts()
+    closed = []
+
+    class Failing(Swapped):
+        def step(self) -> int:
+            raise EnvError(f"failure {len(closed)}")
+
+        def close(self) -> None:
+            closed.append("agent")
+            raise EnvError("failure again")
+
+    shut = environment.close
+    environment.close = lambda: (closed.append("environment"), shut())  # type: ignore[method-assign, assignment]
+    with pytest.raises(EnvError, match="failure 1"), MainLoop(environment, buffer, Failing(agent)) as loop:
+        loop.run_training(1_000)
+    assert closed[-1] == "environment" and "agent" not in closed
+
+
+def test_a_loop_that_was_closed_says_so() -> None:
+    with MainLoop(*parts()) as loop:
+        loop.run_training(500)
+    with pytest.raises(RunError, match="was closed"):
+        loop.run_training(1_000)
+
+
+def test_a_checkpoint_with_other_workers_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    with MainLoop(*parts(num_workers=2), folder=tmp_path) as loop:
+        loop.run_training(500)
+        loop.save_checkpoint()
+    with MainLoop(*parts(num_workers=1), folder=tmp_path) as loop:
+        with pytest.raises(CheckpointError, match="2 workers"):
+            loop.load_checkpoint()
+        assert loop.get_training_progress()["made"] == 0
+
+
+@pytest.mark.parametrize("algo", ["dqn", "ppo"])
+def test_a_server_with_the_agents_own_weights_serves_every_algorithm(algo: str) -> None:
+    environment, buffer, agent = parts(algo)
+    with MainLoop(environment, buffer, agent, ParameterServer(agent.parameters())) as loop:
+        assert loop.run_training(1_000)["made"] >= 1_000
 
 
 def test_checkpoints_come_every_so_many_steps(tmp_path: Path) -> None:
@@ -415,8 +499,17 @@ def test_an_error_of_one_worker_ends_all() -> None:
 
 
 def test_what_cannot_be_learnt_together_is_refused() -> None:
-    with pytest.raises(ConfigError, match="adopt"):
-        AsyncMainLoop(*parts("dqn"), num_workers=2)
+    with AsyncMainLoop(*parts("dqn"), num_workers=2) as loop, pytest.raises(MillError, match="keeps more than weights"):
+        loop.run_training(100)
+    environment, buffer, _ = parts()
+    with pytest.raises(ConfigError, match="normalise_observations"):
+        AsyncMainLoop(environment, buffer, DistributedAgent(environment, normalise_observations=True), num_workers=2)
+    ensemble = AgentEnsemble(environment, "ppo", 2)
+    with (
+        AsyncMainLoop(environment, buffer, ensemble, num_workers=2) as loop,
+        pytest.raises(ConfigError, match="one place"),
+    ):
+        loop.run_training(100)
     with AsyncMainLoop(*parts(), ParameterServer(), num_workers=2) as loop, pytest.raises(ConfigError, match="empty"):
         loop.run_training(100)
     with pytest.raises(ConfigError, match="at least 1 worker"):

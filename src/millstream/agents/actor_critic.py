@@ -10,13 +10,14 @@ import numpy as np
 from numpy.random import Generator, default_rng
 
 from millstream.agents import optimiser
+from millstream.agents.adopting import adopted
 from millstream.agents.distributions import for_space
 from millstream.agents.features import Features
 from millstream.agents.maths import following_values, namespace
 from millstream.agents.networks.protocol import Network
 from millstream.agents.normalise import Moments, RewardScale
 from millstream.core.data import Array, Batch, Carry, Decision, Gradients, Params, Rollout
-from millstream.core.errors import CheckpointError, Diverged
+from millstream.core.errors import Diverged
 from millstream.core.settings import setting
 from millstream.core.spec import EnvSpec
 
@@ -84,10 +85,7 @@ class ActorCritic:
 
     def adopt(self, state: Learnt, params: Params) -> Learnt:
         """Start from the weights of a trained policy of the same shape."""
-        weights = params.tensors["weights"]
-        if tuple(weights.shape) != tuple(state.weights.shape):
-            raise CheckpointError(f"its network has {weights.shape[0]} weights, this one {state.weights.shape[0]}")
-        state.weights[...] = self.network.place(weights)
+        adopted(state.weights, params.tensors["weights"], self.network.place)
         for name, moments in state.observations.items():
             if f"mean/{name}" in params.tensors:
                 moments.mean = params.tensors[f"mean/{name}"].astype(np.float64)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.random import Generator, default_rng
 
 from millstream.agents import optimiser
+from millstream.agents.adopting import adopted
 from millstream.agents.maths import namespace
 from millstream.agents.networks.twins import Twins
 from millstream.agents.replayed import Replayed, ReplayedHyper, group, plain
@@ -114,6 +115,12 @@ class Continuous(Replayed, ABC):
         place = self.network.place
         scaled = (batch["actions"].reshape(rows, -1) - place(self.network.middle)) / place(self.network.reach)
         return state, {**batch, "actions": scaled, "noise": place(noise[0]), "next_noise": place(noise[1])}
+
+    def adopt(self, state: Learnt, params: Params) -> Learnt:
+        """Start from a trained policy of the same shape; critics of it have to learn what it is worth."""
+        for mine in (state.player, state.target_player):
+            adopted(mine, params.tensors["weights"], self.network.place)
+        return state
 
     def policy(self, state: Learnt, hyper: Any) -> Params:
         """What actors need: the policy's weights alone."""

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.random import Generator, default_rng
 
 from millstream.agents import optimiser
+from millstream.agents.adopting import adopted
 from millstream.agents.features import Features
 from millstream.agents.maths import namespace
 from millstream.agents.networks.protocol import Network
@@ -106,6 +107,12 @@ class DQN(Replayed):
         """Fresh weights; the target network starts equal."""
         weights = self.network.init(default_rng([seed, 0]))
         return Learnt(weights, namespace(weights).asarray(weights, copy=True), optimiser.Adam.fresh(weights))
+
+    def adopt(self, state: Learnt, params: Params) -> Learnt:
+        """Start from the weights of a trained policy of the same shape."""
+        for mine in (state.weights, state.target):
+            adopted(mine, params.tensors["weights"], self.network.place)
+        return state
 
     def policy(self, state: Learnt, hyper: DQNHyper) -> Params:
         """A copy: the state goes on changing."""

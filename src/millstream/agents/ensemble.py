@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from millstream.core.data import Array, Batch, Carry, Decision, Gradients, Lesson, Params, Rollout
-from millstream.core.errors import ConfigError
+from millstream.core.errors import CheckpointError, ConfigError
 from millstream.core.ports import Agent
 from millstream.core.spec import Box
 
@@ -28,6 +28,9 @@ class Ensemble:
         self.members, self.spec, self.Hyper = list(members), first.spec, first.Hyper
         self.window, self.max_lag, self.sequences = first.window, first.max_lag, first.sequences
         self.replayed = bool(getattr(first, "replayed", False))
+        self.grain: int | None = getattr(first, "grain", None)
+        if hasattr(first, "priorities"):
+            self.priorities = self._priorities
         self.disagreement: float | None = None
         """Of the last judgement, on average over its slots: the share of members outvoted, or the spread of means."""
 
@@ -81,7 +84,7 @@ class Ensemble:
             mine = rollouts if self.replayed else [self._led(rollout, index) for rollout in rollouts]
             state[str(index)], batch = member.prepare(state[str(index)], mine, hyper)
             columns |= {f"{index}/{name}": array for name, array in batch.items()}
-        return state, columns | {"actions": columns["0/actions"]}
+        return state, columns | {name: columns[f"0/{name}"] for name in ("actions", "valid") if f"0/{name}" in columns}
 
     def gradients(self, state: Mapping[str, Any], minibatch: Batch, hyper: Any) -> tuple[Gradients, Lesson]:
         """Every member's, one after the other; the lesson is their mean."""
@@ -97,6 +100,21 @@ class Ensemble:
         for index, (member, part) in enumerate(zip(self.members, np.split(gradients, len(self.members)), strict=True)):
             state[str(index)] = member.apply(state[str(index)], part, hyper)
         return state
+
+    def adopt(self, state: dict[str, Any], params: Params) -> dict[str, Any]:
+        """Start from the weights of another ensemble of as many members."""
+        for index, member in enumerate(self.members):
+            theirs = self._params(params, index)
+            if not theirs.tensors or f"{len(self.members)}/weights" in params.tensors:
+                raise CheckpointError(f"this ensemble has {len(self.members)} members, the policy has other ones")
+            state[str(index)] = member.adopt(state[str(index)], theirs)  # type: ignore[attr-defined]
+        return state
+
+    def _priorities(self, state: Mapping[str, Any], batch: Batch, hyper: Any) -> np.ndarray:
+        """How much each step surprises the members, on average."""
+        members: list[Any] = self.members
+        found = [each.priorities(state[str(index)], _part(batch, index), hyper) for index, each in enumerate(members)]
+        return np.asarray(np.mean(found, axis=0))
 
     def _agree(
         self, params: Params, observations: Mapping[str, Array], carry: Carry, first: Array, mask: Array | None

@@ -18,7 +18,14 @@ from millstream import catalogue
 from millstream.doors import saying
 from millstream.doors.finding import add_folder
 
-NEEDED = {"numpy": "numpy", "gymnasium": "gymnasium", "rich": "rich", "matplotlib": "matplotlib", "PIL": "pillow"}
+NEEDED = {
+    "numpy": "numpy",
+    "gymnasium": "gymnasium",
+    "rich": "rich",
+    "matplotlib": "matplotlib",
+    "PIL": "pillow",
+    "beartype": "beartype",
+}
 """Module -> package, of what every installation has."""
 EXTRAS = {
     "torch": ("CNN, LSTM and GPU", "torch", "array_api_compat"),

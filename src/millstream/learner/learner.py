@@ -72,6 +72,7 @@ class Learner:
         saver: Keeping,
         let_go: Callable[[], object] = lambda: None,
         total_steps: int,
+        schedule: int | None = None,
         shards: int = 2,
         threads: int = 1,
     ):
@@ -79,6 +80,8 @@ class Learner:
         self.rng, self.clock, self.epoch = rng, clock, epoch
         self.report, self.journal, self.saver, self.let_go = report, journal, saver, let_go
         self.total_steps, self.shards = total_steps, shards
+        self.schedule = total_steps if schedule is None else schedule
+        """Steps over which hyper-parameters go from their first values to their last."""
         self.counters, self.revision = Counters(), 0
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self.threads = threads
@@ -235,7 +238,7 @@ class Learner:
         started = self.clock.monotonic()
         self.saver.save_when_due(self)
         self.seconds["checkpoint"] += self.clock.monotonic() - started
-        return update.taken.steps
+        return max(1, update.taken.steps)
 
     def _check(self, lesson: Lesson) -> None:
         wrong = [name for name, value in lesson.items() if not np.isfinite(value)]
@@ -252,7 +255,7 @@ class Learner:
 
     def _hyper_now(self) -> Any:
         """Hyper-parameters as their schedules have them by now."""
-        return self.hyper.at(self.counters.trained / self.total_steps) if hasattr(self.hyper, "at") else self.hyper
+        return self.hyper.at(self.counters.trained / self.schedule) if hasattr(self.hyper, "at") else self.hyper
 
     def _write_down(self, update: Update) -> None:
         """The journal: which rollouts were used or dropped, in order."""

@@ -19,16 +19,20 @@ class Pushing:
     """An algorithm whose optimiser is a parameter server. All else is the algorithm's own."""
 
     def __init__(self, agent: Agent[Any], server: Parameters, worker: str):
-        if not isinstance(agent, Adopts):
+        if not isinstance(agent, Adopts) or getattr(agent, "replayed", False):
+            why = (
+                "keeps more than weights" if isinstance(agent, Adopts) else "has no `adopt` (see core/ports.py, Adopts)"
+            )
             raise AgentError(
-                f"{type(agent).__name__} cannot learn with others: it has no `adopt` (see core/ports.py, Adopts); "
-                "algorithms that can are a2c, impala, ppo and reinforce"
+                f"{type(agent).__name__} cannot learn with others: it {why}; a2c, impala, ppo and reinforce can"
             )
         self.agent, self.server, self.worker = agent, server, worker
         self.version = NONE
         """Of the weights that the next gradient is computed on."""
         self.accepted = self.refused = self.steps = 0
         """Pushes, and the steps behind the weights that came back."""
+        self.closed = False
+        """Whether the server said that it takes no more pushes."""
         self._shares: Iterator[int] = iter(())
         self.in_a_round = False
         """Whether the server took the last push and waits for those of others."""
@@ -55,7 +59,9 @@ class Pushing:
         """As the algorithm does."""
         state, batch = self.agent.prepare(state, rollouts, hyper)
         size = batches.rows_of_a_minibatch(batch, hyper.minibatch, self.agent.sequences)
-        self._shares = shares(sum(rollout.count for rollout in rollouts), hyper.epochs * batches.count(batch, size))
+        owed = sum(self._shares)  # an update that ended early pushed less than it had learnt from
+        steps = owed + sum(rollout.count for rollout in rollouts)
+        self._shares = shares(steps, hyper.epochs * batches.count(batch, size))
         return state, batch
 
     def apply(self, state: Any, gradients: Gradients, hyper: Any) -> Any:
@@ -63,6 +69,7 @@ class Pushing:
         answer = self.server.push_gradients(self.worker, self.version, gradients, next(self._shares, 1))
         self.accepted += answer.accepted
         self.refused += not answer.accepted
+        self.closed = answer.reason.startswith("closed")
         self.in_a_round = answer.accepted and answer.version == self.version  # taken, and nothing has moved yet
         return state if self.in_a_round else self.pull(state)
 

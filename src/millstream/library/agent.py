@@ -18,7 +18,7 @@ from millstream.core import settings
 from millstream.core.clock import SystemClock
 from millstream.core.data import Array, Carry, Decision, Gradients, Lesson, Params, Rollout, Stamp
 from millstream.core.errors import ConfigError, RunError
-from millstream.core.ports import Adopts, Agent, Clock
+from millstream.core.ports import Adopts, Agent, Clock, Snapshots
 from millstream.core.spec import EnvSpec
 from millstream.core.topics import Report
 from millstream.learner.learner import Learner
@@ -82,8 +82,6 @@ class DistributedAgent:
 
     def parameters(self) -> Params:
         """All that is needed to act: weights, and statistics that go with them."""
-        if isinstance(self.algorithm, Pushing):
-            self._put(self.algorithm.pull(self._state()))
         return self.algorithm.policy(self._state(), self.hyper)
 
     def set_parameters(self, params: Params) -> None:
@@ -146,8 +144,8 @@ class DistributedAgent:
             self._gone_on = None
 
     def learn_for(self, total_steps: int) -> None:
-        """Schedules end after so many steps."""
-        self._connected().total_steps = total_steps
+        """Schedules end after so many steps; learning goes on as long as there is experience."""
+        self._connected().schedule = total_steps
 
     def see(self, rollout: Rollout) -> None:
         """This one is in the buffer now."""
@@ -188,6 +186,8 @@ class DistributedAgent:
 
     def worker(self, index: int, server: Any, name: str | None = None) -> DistributedAgent:
         """The same agent for one of several workers: its gradients go to the server, its weights come from there."""
+        if not self.by_name:
+            raise ConfigError(f"{type(self).__name__} learns in one place; workers share a DistributedAgent")
         replica = DistributedAgent(
             self.spec,
             self.algo,
@@ -220,6 +220,9 @@ class DistributedAgent:
         learner = self._connected()
         if not learner.between_updates:
             raise RunError("an agent is kept between two updates, not within one")
+        if isinstance(self._source, Picked) and not isinstance(self._source.table, Snapshots):
+            kind = type(self._source.table).__name__
+            raise ConfigError(f"{kind} cannot be kept: it has no `snapshot` and `restore` (see core/ports.py)")
         return learner.snapshot()
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:

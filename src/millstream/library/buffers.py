@@ -46,28 +46,37 @@ class ReplayBufferPool:
         self.capacity, self.num_buffers, self.balance, self.seed = capacity, num_buffers, balance, seed
         self.prioritised, self.n_step = prioritised, n_step
         self._held: Pool | Table | None = None
+        self._saved: Path | None = None
 
     @property
     def copies(self) -> bool:
         """Whether it copies what it is given, so that the giver may use that memory again."""
-        return isinstance(self._tables(), Pool)
+        return not isinstance(self._held, Table)
 
     @property
     def waiting(self) -> int:
         """Items that are there."""
-        return self._tables().waiting
+        return 0 if self._held is None else self._held.waiting
 
     def connect(self, environment: Any, agent: Any) -> None:
-        """Hold experience in the form that this agent learns from. A pool that was used keeps its form."""
-        if self._held is not None:
-            return
-        if not getattr(agent, "replayed", False):
+        """Hold experience in the form that this agent learns from. What buffers hold already stays."""
+        replayed = getattr(agent, "replayed", False)
+        if self._held is not None and replayed != isinstance(self._held, Pool):
+            raise ConfigError(
+                "this pool was used by an agent of another kind: who learns from each rollout once and who learns from "
+                "steps again and again need a pool each"
+            )
+        if not replayed:
             self._held = queue(AHEAD * getattr(environment, "num_workers", 1))
+            return
+        if self._held is not None:
             return
         prioritised = agent.hyper.prioritised if self.prioritised is None else self.prioritised
         limit = assembly.replay_limit(agent.hyper, getattr(environment, "stride", 1))
         steps = agent.hyper.n_step if self.n_step is None else self.n_step
         self._held = self._pool(prioritised, steps, limit, agent.hyper.priority_exponent, agent.hyper.importance)
+        if self._saved is not None:
+            self._held.load(self._saved)
 
     def insert(self, rollout: Rollout) -> bool:
         """Keep it; False: not now, ask again."""
@@ -92,12 +101,17 @@ class ReplayBufferPool:
         return Path(folder)
 
     def load(self, folder: str | Path) -> None:
-        """Continue exactly as when it was saved."""
-        self._buffers("load").load(Path(folder))
+        """Continue exactly as when it was saved; before `connect`, once the agent has said how."""
+        if self._held is None and self.n_step is None and self.prioritised is None:
+            self._saved = Path(folder)
+        else:
+            self._buffers("load").load(Path(folder))
 
     def statistics(self) -> Mapping[str, Any]:
         """How full it is, and how much went through it."""
-        held = self._tables()
+        held = self._held
+        if held is None:
+            return {"items": 0, "capacity": self.capacity, "inserted": 0, "sampled": 0}
         if isinstance(held, Pool):
             return held.statistics()
         return {"waiting": held.waiting, "capacity": held.capacity, "inserted": held.inserted, "sampled": held.sampled}

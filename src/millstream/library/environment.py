@@ -16,7 +16,7 @@ from millstream.control.supervisor import Supervisor
 from millstream.core import settings
 from millstream.core.clock import SystemClock
 from millstream.core.data import NONE, Policy, Rollout, Stamp
-from millstream.core.errors import ConfigError, RunError
+from millstream.core.errors import CheckpointError, ConfigError, RunError
 from millstream.core.ports import Clock, Role, Snapshots, Subscription
 from millstream.core.spec import EnvSpec
 from millstream.core.topics import EXPERIENCES, METRICS_ACTORS, METRICS_TRAINING, Report
@@ -74,7 +74,7 @@ class DistributedEnvironment:
         """Play for this agent from now on, with the newest of the policies in this store."""
         self.close()
         clock = clock or SystemClock()
-        if getattr(agent, "by_name", False):
+        if hasattr(agent, "algo"):
             self._config = self._experiment(agent.algo, agent.network, settings.plain(agent.hyper))
         if self.workers == "inline":
             acting = agent.acting(self.device) if hasattr(agent, "acting") else agent
@@ -208,6 +208,8 @@ class _Inline:
         self.experiences: Subscription[Rollout] = bus.subscribe(EXPERIENCES, "library")
         self._reports = bus.subscribe(METRICS_ACTORS, "library")
         self.actors = [assembly.actor(index, config, wiring, agent) for index in range(config.actor.count)]
+        for actor in self.actors:
+            actor.stride = actor.unroll  # whole rollouts: whoever keeps a run finds nothing half made
 
     def tend(self) -> None:
         """Nothing: who plays here looks for the newest policy before each rollout."""
@@ -227,6 +229,8 @@ class _Inline:
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Every actor."""
+        if len(snapshot) != len(self.actors):
+            raise CheckpointError(f"it was kept with {len(snapshot)} workers, there are {len(self.actors)} now")
         for actor in self.actors:
             actor.restore(snapshot[str(actor.index)])
 

@@ -10,7 +10,7 @@ from typing import Any
 from millstream.core.errors import ConfigError
 from millstream.core.ports import Clock, Role
 from millstream.hosts import shell
-from millstream.loops.main import MainLoop, Mode
+from millstream.loops.main import Keeping, MainLoop, Mode
 from millstream.loops.worker import Worker
 from millstream.parameters.server import ParameterServer
 
@@ -38,6 +38,10 @@ class AsyncMainLoop(MainLoop):
     ):
         if num_workers < 1:
             raise ConfigError(f"at least 1 worker learns, got num_workers={num_workers}")
+        if getattr(getattr(agent, "hyper", None), "normalise_observations", False):
+            raise ConfigError(
+                "every worker has statistics of its own; learn together with normalise_observations=False"
+            )
         super().__init__(environment, replay_buffer, agent, parameter_server, folder=folder, clock=clock)
         self.num_workers = num_workers
         self._total = self._before = 0
@@ -51,7 +55,7 @@ class AsyncMainLoop(MainLoop):
     def load_checkpoint(self, folder: str | Path | None = None) -> int:
         """Go on from a server's parameters; how many steps they have behind them."""
         self.parameter_server.load(Path(folder or self.folder) / PARAMETERS)
-        self._before = int(self.parameter_server.latest().steps)
+        self._workers, self._before = [], int(self.parameter_server.latest().steps)
         return self._before
 
     def _server(self) -> Any:
@@ -59,12 +63,11 @@ class AsyncMainLoop(MainLoop):
         return ParameterServer(self.agent.parameters(), optimiser=self.agent.optimiser())
 
     def _judged(self) -> Any:
-        if self._workers:  # with statistics of its own
-            return self._workers[0].agent
         self.agent.set_parameters(self.parameter_server.latest().params)
         return self.agent
 
     def _open(self) -> None:
+        self._check_open()
         if self._workers:
             return
         if self.parameter_server.latest() is None:
@@ -85,7 +88,7 @@ class AsyncMainLoop(MainLoop):
         for thread in threads:
             thread.start()
         try:
-            shell.run(always, self.clock, lambda: bool(failed) or self._over())
+            shell.run([*always, self._keeping], self.clock, lambda: bool(failed) or self._over())
         finally:
             self._stop.set()
             for thread in threads:
@@ -101,6 +104,10 @@ class AsyncMainLoop(MainLoop):
             self._finish(worker)
         except BaseException as error:  # a thread has nobody to raise it to
             failed.append(error)
+
+    def _keep_every(self, steps: int) -> None:
+        """The server is kept by the thread that watches: workers have nothing to keep."""
+        self._keeping = Keeping(self, steps)
 
     def _role(self, worker: Worker) -> Role:
         """What a thread steps."""

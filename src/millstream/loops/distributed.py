@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ class Cluster:
     round_seconds: float = setting(10.0, above=0)
     """Seconds after which a round of a server in mode "sync" ends without the workers that it still lacks."""
     linger: float = setting(1.0, low=0)
-    """Seconds without a push after which the server, its steps done, knows that every worker has seen it."""
+    """Seconds without a push after which a server that ends knows that every worker has heard of it."""
 
     @classmethod
     def of(cls, given: Cluster | Mapping[str, Any] | str | Path) -> Cluster:
@@ -103,8 +104,8 @@ class DistributedMainLoop(AsyncMainLoop):
         self.cluster = Cluster.of(cluster_config or {})
         self.cluster.address(node_id)
         self.node_id, self.serves = node_id, node_id == self.cluster.server
-        if getattr(getattr(agent, "hyper", None), "normalise_observations", False):
-            raise ConfigError("statistics of observations stay on each machine; set normalise_observations=False")
+        if not self.serves and not self.cluster.works(node_id):
+            raise ConfigError(f"{node_id} neither holds the parameters nor works; name it among cluster_config.workers")
         if not self.serves:
             parameter_server = self._remote()
         super().__init__(environment, replay_buffer, agent, parameter_server, num_workers, folder=folder, clock=clock)
@@ -141,33 +142,56 @@ class DistributedMainLoop(AsyncMainLoop):
             raise RunError(f"load the checkpoint on {self.cluster.server}; {self.node_id} follows by itself")
         return super().load_checkpoint(folder)
 
-    def close(self) -> None:
-        """End the workers; on the server node finish what is being answered, then stop answering."""
-        super().close()
-        if self._served is not None:
-            self._served.drain()
-            self._served = None
-        if not self.serves:
-            self.parameter_server.close()
+    def run_training(self, total_steps: int, mode: Mode = "sync", **how: Any) -> Mapping[str, Any]:
+        """Train until all nodes together made so many steps, or this one is stopped; `mode` is the server's own."""
+        if how.get("target") is not None:
+            raise ConfigError("a target is seen by one node alone; give total_steps, or stop by on_progress")
+        return super().run_training(total_steps, mode, **how)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
+        self._check_open()
         if self.serves:
             self.serve()
         if self._workers or not self.cluster.works(self.node_id):
             return
         looking = Patient(_Looking(self.parameter_server), self.cluster.patience, self.clock)
-        shell.run([looking], self.clock, lambda: looking.worker.found)
-        self._workers = [self._worker(index, f"{self.node_id}/{index}") for index in range(self.num_workers)]
+        shell.run([looking], self.clock, lambda: looking.worker.found or self._stop.is_set())
+        if not looking.worker.found:
+            return  # somebody lost patience sooner
+        place = sorted(self.cluster.nodes).index(self.node_id) * self.num_workers  # luck of its own for each worker
+        self._workers = [self._worker(place + index, f"{self.node_id}/{index}") for index in range(self.num_workers)]
 
     def _run(self, mode: Mode, *always: Any) -> None:
         if self.serves:
             always = (*always, _Rounds(self.parameter_server, self.cluster.round_seconds, self.clock))
         super()._run(mode, *always)
-        if self.serves and self.stopped_by is None:
-            quiet = _Quiet(self.parameter_server, self.cluster.linger, self.clock)
-            shell.run([quiet], self.clock, quiet.over)
+
+    def _all_made(self) -> bool:
+        if any(worker.agent.algorithm.closed for worker in self._workers):
+            self._stopped("steps" if super()._all_made() else "server")
+            return True
+        return super()._all_made()
+
+    def _keep_every(self, steps: int) -> None:
+        super()._keep_every(steps if self.serves else 0)  # the same program runs everywhere
+
+    def _close(self, finish: bool) -> None:
+        with ExitStack() as stack:
+            if self._served is not None:
+                stack.callback(self._served.drain)
+                stack.callback(self._say_that_it_is_over)
+                self._served = None
+            if not self.serves:
+                stack.callback(self.parameter_server.close)
+            super()._close(finish)
+
+    def _say_that_it_is_over(self) -> None:
+        """Refuse pushes until nobody tries any more: so every worker hears of it."""
+        self.parameter_server.close()
+        quiet = _Quiet(self.parameter_server, self.cluster.linger, self.clock)
+        shell.run([quiet], self.clock, quiet.over)
 
     def _role(self, worker: Worker) -> Role:
         return Patient(worker, self.cluster.patience, self.clock)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from millstream.core.clock import SystemClock
 from millstream.core.data import Policy, Version
-from millstream.core.errors import ConfigError
+from millstream.core.errors import ConfigError, RunError
 from millstream.core.ports import Clock
 from millstream.core.topics import Report
 from millstream.hosts import shell
@@ -52,6 +52,7 @@ class MainLoop:
         self.stopped_by: str | None = None
         self._stop, self._paused = threading.Event(), threading.Event()
         self._workers: list[Worker] = []
+        self._closed, self._looking = False, threading.Lock()
         self._totals: dict[int, Mapping[str, int]] = {}
         self._progress = Progress(started_at=self.clock.now())
         self._recorder = Recorder(lambda limit: self._reports(), [], self._progress)
@@ -74,15 +75,19 @@ class MainLoop:
         """
         if mode not in get_args(Mode):
             raise ConfigError(f"training is {' or '.join(get_args(Mode))}, got {mode!r}")
-        if total_steps < 1:
-            raise ConfigError(f"training takes at least 1 step, got total_steps={total_steps}")
+        if total_steps < 1 or checkpoint_every < 0:
+            raise ConfigError(
+                f"training takes at least 1 step, and checkpoints come every 0 or more; "
+                f"got total_steps={total_steps} and checkpoint_every={checkpoint_every}"
+            )
         self._stop.clear()
-        self.stopped_by = None
-        self._open()
+        self.stopped_by = self._progress.target_reached = None
         self._progress.total_steps, self._progress.target = total_steps, target
-        self._share(total_steps)
         with signals(self._interrupted):
-            self._run(mode, _Keeping(self, checkpoint_every), _Watching(self, on_progress))
+            self._open()
+            self._share(total_steps)
+            self._keep_every(checkpoint_every)
+            self._run(mode, _Watching(self, on_progress))
         self._stopped("steps")
         return self.get_training_progress()
 
@@ -105,6 +110,8 @@ class MainLoop:
 
     def load_checkpoint(self, folder: str | Path | None = None) -> int:
         """Go on from the newest whole checkpoint in a folder; how many steps had been made by then."""
+        if self._made():  # whatever was learnt here is given up
+            self._workers = []
         self._open()
         number, kept, about, _ = Checkpoints(Path(folder or self.folder)).load()
         if len(kept["workers"]) != len(self._workers) or about["loop"] != type(self).__name__:
@@ -120,11 +127,13 @@ class MainLoop:
 
     def get_training_progress(self) -> Mapping[str, Any]:
         """How far it is, how well it does, and what each part counts."""
-        self._recorder.step()
         parts = {"environment": self.environment, "replay_buffer": self.replay_buffer}
         found = {name: _statistics(part) for name, part in parts.items()}
+        with self._looking:
+            self._recorder.step()
+            view = self._progress.view(self.clock.now())
         return {
-            **self._progress.view(self.clock.now()),
+            **view,
             "made": self._made(),
             "paused": self._paused.is_set(),
             "stopped_by": self.stopped_by,
@@ -147,12 +156,8 @@ class MainLoop:
         self._paused.clear()
 
     def close(self) -> None:
-        """End the workers and let go of everything."""
-        for worker in self._workers:
-            for part in (worker.agent, worker.environment):
-                if hasattr(part, "close"):
-                    part.close()
-        self._workers = []
+        """Finish the update that is under way, end the workers and let go of everything."""
+        self._close(finish=True)
 
     def __enter__(self) -> MainLoop:
         return self
@@ -160,13 +165,31 @@ class MainLoop:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._close(finish=error is None)  # what failed would fail again, and hide why
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _close(self, finish: bool) -> None:
+        with ExitStack() as stack:  # the last goes first, and all of them go
+            for worker in self._workers:
+                for part in (worker.environment, *([worker.agent] if finish else [])):
+                    if hasattr(part, "close"):
+                        stack.callback(part.close)
+            self._workers, self._closed = [], True
 
     def _server(self) -> Any:
         """The server of a loop that was given none: a store of policies."""
         return ParameterServer()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RunError("this loop was closed; make a new one, and load its checkpoint")
+
+    def _keep_every(self, steps: int) -> None:
+        """Write checkpoints while training."""
+        keeping = Keeping(self, steps)
+        for worker in self._workers:
+            worker.at_rest = keeping.step
 
     def _judged(self) -> Any:
         """The agent with all that was learnt by now."""
@@ -174,6 +197,7 @@ class MainLoop:
 
     def _open(self) -> None:
         """Connect the parts, once."""
+        self._check_open()
         if self._workers:
             return
         latest = self.parameter_server.latest()
@@ -253,7 +277,8 @@ class _Watching:
 
     def step(self) -> int:
         """Once an update."""
-        self.loop._recorder.step()
+        with self.loop._looking:
+            self.loop._recorder.step()
         if self.watch is not None and self.loop._progress.updates != self._updates:
             self._updates = self.loop._progress.updates
             if self.watch(self.loop.get_training_progress()) is False:
@@ -262,17 +287,16 @@ class _Watching:
         return 0
 
 
-class _Keeping:
-    """The role that writes a checkpoint every so many steps."""
+class Keeping:
+    """Writes a checkpoint every so many steps, when nothing is half done."""
 
     def __init__(self, loop: MainLoop, every: int):
         self.loop, self.every = loop, every
         self._due = loop._made() + every
 
     def step(self) -> int:
-        """When it is time, between two updates."""
-        ready = all(getattr(worker.agent, "between_updates", True) for worker in self.loop._workers)
-        if not self.every or self.loop._made() < self._due or not ready:
+        """Look whether it is time."""
+        if not self.every or self.loop._made() < self._due:
             return 0
         self._due = self.loop._made() + self.every
         self.loop.save_checkpoint()

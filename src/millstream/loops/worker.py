@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -31,6 +31,8 @@ class Worker:
         """Steps that came into the buffer, and how many may."""
         self.idle = False
         """Whether the last step found nothing to do."""
+        self.at_rest: Callable[[], object] = lambda: None
+        """Called when all that was made has been learnt from: the moment for checkpoints."""
         environment.connect(agent, self.policies, clock)
         if hasattr(replay_buffer, "connect"):
             replay_buffer.connect(environment, agent)
@@ -43,8 +45,9 @@ class Worker:
         """A piece of learning, or, when there is nothing to learn from, a piece of playing."""
         self.experience.tend()
         did = int(self.agent.step())
-        if not did and self.made < self.limit:
-            did = self.ingest.step()
+        if not did:
+            self.at_rest()
+            did = self.ingest.step() if self.made < self.limit else 0
         self.idle = not did
         return did
 
@@ -71,15 +74,16 @@ class Worker:
 
     def snapshot(self) -> Mapping[str, Any]:
         """All parts that can be kept; the buffer is the agent's to keep where it learns from one again and again."""
-        kept = {name: part.snapshot() for name, part in self._parts().items()}
+        with self.experience.resting():
+            kept = {name: part.snapshot() for name, part in self._parts().items()}
         return {"made": self.made, **kept}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Continue exactly there."""
-        self.made = int(snapshot["made"])
         for name, part in self._parts().items():
             if name in snapshot:
                 part.restore(snapshot[name])
+        self.made = int(snapshot["made"])
 
     def reopen(self, number: int) -> None:
         """What cannot be kept starts anew at this checkpoint, here as in a run that is continued."""
@@ -87,8 +91,7 @@ class Worker:
             self.environment.reopen(number)
 
     def _parts(self) -> dict[str, Snapshots]:
-        # ingest first: it takes what is on its way, and to ask an environment for that is to let it play
-        parts = {"ingest": self.ingest, "agent": self.agent, "environment": self.environment}
+        parts = {"environment": self.environment, "ingest": self.ingest, "agent": self.agent}
         return {name: part for name, part in parts.items() if isinstance(part, Snapshots)}
 
     def _arrived(self, rollout: Rollout) -> None:
@@ -112,9 +115,13 @@ class Experience:
 
     def __init__(self, environment: Any, holding: Holding):
         self.environment, self.holding = environment, holding
+        self._playing = threading.Lock()
+        self._rests = False
 
     def poll(self, limit: int) -> list[Delivery[Rollout]]:
         """Let it play, and take what is finished."""
+        if self._rests:
+            return []
         found = []
         for rollout in self.environment.generate(limit):
             if self.holding == "nobody":
@@ -122,6 +129,16 @@ class Experience:
                 self.give_back(rollout.stamp)
             found.append(Delivery(rollout, "environment", 0))
         return found
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Nobody plays as long as this lasts."""
+        with self._playing:
+            self._rests = True
+            try:
+                yield
+            finally:
+                self._rests = False
 
     def tend(self) -> None:
         """Look after workers who play by themselves, where there are any."""
@@ -162,6 +179,8 @@ class Background(Experience):
         """What has been made; what went wrong there is raised here."""
         if self._failed:
             raise self._failed[0]
+        if self._rests:
+            return []
         return [self._made.popleft() for _ in range(min(limit, len(self._made)))]
 
     def tend(self) -> None:
@@ -173,12 +192,13 @@ class Background(Experience):
 
     def step(self) -> int:
         """Give back what is done with, then play, unless enough is waiting."""
-        while self._returned:
-            super().give_back(self._returned.popleft())
-        if len(self._made) >= _AHEAD:
-            return 0
-        found = super().poll(_AHEAD)
-        self._made.extend(found)
+        with self._playing:
+            while self._returned:
+                super().give_back(self._returned.popleft())
+            if len(self._made) >= _AHEAD:
+                return 0
+            found = super().poll(_AHEAD)
+            self._made.extend(found)
         return len(found)
 
     def close(self) -> list[Delivery[Rollout]]:
