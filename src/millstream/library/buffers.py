@@ -12,7 +12,7 @@ from millstream import assembly
 from millstream.core.data import Array, Rollout, Sample
 from millstream.core.errors import ConfigError
 from millstream.replay.cut import n_step as windows
-from millstream.replay.limit import Free, Limit
+from millstream.replay.limit import Free, Limit, SamplesPerInsert
 from millstream.replay.pool import Balance, Pool
 from millstream.replay.select import Prioritised, Uniform
 from millstream.replay.table import Table, queue
@@ -72,7 +72,8 @@ class ReplayBufferPool:
         if self._held is not None:
             return
         prioritised = agent.hyper.prioritised if self.prioritised is None else self.prioritised
-        limit = assembly.replay_limit(agent.hyper, getattr(environment, "stride", 1))
+        # no slack: who learns while there is something to learn from would use all of it at once
+        limit = SamplesPerInsert(agent.hyper.samples_per_step, agent.hyper.learning_starts, slack=1.0)
         steps = agent.hyper.n_step if self.n_step is None else self.n_step
         self._held = self._pool(prioritised, steps, limit, agent.hyper.priority_exponent, agent.hyper.importance)
         if self._saved is not None:

@@ -22,6 +22,8 @@ from millstream.loops.main import Mode
 from millstream.loops.worker import Worker
 from millstream.service import ServiceConfig
 
+MOST_WORKERS = 1_000
+"""Of one node, as far as seeds are concerned."""
 AWAY = (Unavailable, TimedOut, Busy)
 """What may pass by itself: the server restarts, or is asked too much."""
 
@@ -160,7 +162,7 @@ class DistributedMainLoop(AsyncMainLoop):
         shell.run([looking], self.clock, lambda: looking.worker.found or self._stop.is_set())
         if not looking.worker.found:
             return  # somebody lost patience sooner
-        place = sorted(self.cluster.nodes).index(self.node_id) * self.num_workers  # luck of its own for each worker
+        place = sorted(self.cluster.nodes).index(self.node_id) * MOST_WORKERS  # luck of its own for each worker
         self._workers = [self._worker(place + index, f"{self.node_id}/{index}") for index in range(self.num_workers)]
 
     def _run(self, mode: Mode, *always: Any) -> None:
