@@ -79,6 +79,7 @@ _PUBLISHED: dict[tuple[str, str], tuple[Published, ...]] = {
     ("td3", "Pendulum-v1"): (Published(SB3_ZOO, -151.855, 90.227, 20_000),),
     ("td3", "LunarLanderContinuous-v2"): (Published(SB3_ZOO, 207.451, 67.562, 300_000),),
     ("ppo", "BreakoutNoFrameskip-v4"): (Published(SB3_ZOO, 398.033, 33.328, 10_000_000),),
+    ("ppo", "RoadRunnerNoFrameskip-v4"): (Published(SB3_ZOO, 40680.645, 6675.058, 10_000_000),),
     ("ppo", "PongNoFrameskip-v4"): (
         Published(SB3_ZOO, 20.989, 0.105, 10_000_000),
         Published(CLEANRL, 20.36, 0.20, 10_000_000),
@@ -92,6 +93,7 @@ _STANDS_FOR = {
     "LunarLander-v3": "LunarLander-v2",
     "LunarLanderContinuous-v3": "LunarLanderContinuous-v2",
     "ALE/Pong-v5": "PongNoFrameskip-v4",
+    "ALE/RoadRunner-v5": "RoadRunnerNoFrameskip-v4",
     "envpool:Pong-v5": "PongNoFrameskip-v4",
 }
 """Environments for which only an older version has published figures."""
