@@ -69,9 +69,10 @@ class Pushing:
         answer = self.server.push_gradients(self.worker, self.version, gradients, next(self._shares, 1))
         self.accepted += answer.accepted
         self.refused += not answer.accepted
-        self.closed = answer.reason.startswith("closed")
         self.in_a_round = answer.accepted and answer.version == self.version  # taken, and nothing has moved yet
-        return state if self.in_a_round else self.pull(state)
+        state = state if self.in_a_round else self.pull(state)
+        self.closed = answer.reason.startswith("closed")  # last: whoever sees it sees the steps that go with it
+        return state
 
 
 class Applying:
