@@ -144,6 +144,22 @@ def test_a_tower_that_does_not_matter_is_left_out_on_the_way_to_the_inputs(libra
         assert found["slopes"].any()
 
 
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("rows", [6, 64, 200])
+def test_rows_that_do_not_matter_are_left_out_on_the_way_to_the_inputs(library, monkeypatch, shared, rows):
+    """As where of two critics the lesser counts, and which that is differs from row to row."""
+    with_c, without = pair(monkeypatch, 5, 1, 0, (20, 9), shared=shared)
+    weights, x, back = arrays(with_c, rows, 5, 1)
+    lesser = np.random.default_rng(1).random(rows) < 0.4
+    back["policy"][~lesser] = 0
+    back["value"][lesser] = 0
+    back["value"][rows // 2 :] = 0
+    found = both_ways(with_c, weights, x, back)
+    assert_equal(found, both_ways(without, weights, x, back))
+    silent = (back["policy"][:, 0] == 0) & (back["value"] == 0)
+    assert silent.any() and not found["slopes"][silent].any() and found["slopes"][~silent].any(axis=1).all()
+
+
 def test_what_a_row_gives_does_not_depend_on_the_others(library):
     network = Mlp(4, 2)
     weights, x, _ = arrays(network, 150, 4, 2)

@@ -25,6 +25,7 @@ struct pass {
     float *turned;         /* each layer [towers, out, in] weights; the first only on the way back to the inputs */
     float *heads;          /* [outputs + 1, top] weights */
     float *delta, *below;  /* [BLOCK, width] gradients at a layer, and at the one below it */
+    float *gathered;       /* [BLOCK, width] what a layer gave, of some rows alone */
     float *outs, *sums;    /* [outputs + 1, BLOCK] gradients at the outputs, and [outputs + 1, LANES] their sums */
     float *tape;           /* each block [towers, layers, BLOCK, width] what the layers gave */
 };
@@ -48,7 +49,8 @@ static struct pass lay_out(const struct net *net, long rows, const float *x, flo
     p.heads = p.turned + turned;
     p.delta = p.heads + outputs * wide(p.top);
     p.below = p.delta + BLOCK * widest;
-    p.outs = p.below + BLOCK * widest;
+    p.gathered = p.below + BLOCK * widest;
+    p.outs = p.gathered + BLOCK * widest;
     p.sums = p.outs + outputs * BLOCK;
     p.tape = p.sums + outputs * LANES;
     return p;
@@ -147,38 +149,56 @@ static void backward_block(struct pass p, long first, const float *d_policy, con
     }
 }
 
-/* Whether any of these gradients at the outputs of a tower is not zero. */
-static int matters(struct pass p, long t, const float *d_policy, const float *d_value)
+/* Rows from *next on, at most BLOCK, at which a gradient at the outputs of a tower is not zero; of two critics, for one,
+   only the lesser counts. These gradients are put side by side. Gives how many rows there are, and goes past them. */
+static long pick(struct pass p, long t, const float *d_policy, const float *d_value, long *next, long *picked)
 {
-    long count, o = outputs_of(p.net, t, &count);
-    for (long i = o; i < o + count; i++)
-        for (long r = 0; r < p.rows; r++)
-            if ((i < p.net->outputs ? d_policy + i * p.rows : d_value)[r] != 0.0f)
-                return 1;
-    return 0;
+    long count, o = outputs_of(p.net, t, &count), found = 0;
+    for (; *next < p.rows && found < BLOCK; ++*next) {
+        int matters = 0;
+        for (long i = o; i < o + count; i++) {
+            float d = (i < p.net->outputs ? d_policy + i * p.rows : d_value)[*next];
+            p.outs[i * BLOCK + found] = d;
+            matters |= d != 0.0f;
+        }
+        picked[found] = *next;
+        found += matters;
+    }
+    return found;
 }
 
-/* dx [rows, in] += the gradient at the inputs that comes through one tower. */
-static void slopes_block(struct pass p, long first, long t, const float *d_policy, const float *d_value, float *dx)
+/* What a layer of a tower gave for these rows, side by side. */
+static const float *gather(struct pass p, long t, long layer, long rows, const long *picked)
+{
+    const long *width = p.net->widths;
+    long before = t * (p.block / p.net->towers), row = wide(width[layer + 1]);
+    for (long l = 0; l < layer; l++)
+        before += BLOCK * wide(width[l + 1]);
+    for (long r = 0; r < rows; r++) {
+        const float *from = p.tape + picked[r] / BLOCK * p.block + before + picked[r] % BLOCK * row;
+        memcpy(p.gathered + r * row, from, row * sizeof *from);
+    }
+    return p.gathered;
+}
+
+/* dx [rows, in] += the gradient at the inputs of the rows picked that comes through one tower. */
+static void slopes_block(struct pass p, long t, long rows, const long *picked, float *dx)
 {
     const struct net *net = p.net;
-    const long *width = net->widths, rows = p.rows - first < BLOCK ? p.rows - first : BLOCK;
+    const long *width = net->widths;
     long count, o = outputs_of(net, t, &count);
-    for (long i = o; i < o + count; i++)
-        memcpy(p.outs + i * BLOCK, (i < net->outputs ? d_policy + i * p.rows : d_value) + first, rows * sizeof *p.outs);
-    const float *given = p.tape + first / BLOCK * p.block + (t + 1) * (p.block / net->towers) - BLOCK * wide(p.top);
     float *delta = p.delta, *below = p.below, *turned = p.heads;
     carry_back((struct product){.rows = rows, .depth = count, .width = p.top, .relu = net->relu,
-                                .a = p.outs + o * BLOCK, .a_row = 1, .a_deep = BLOCK,
-                                .b = p.heads + o * wide(p.top), .given = given, .out = delta});
+                                .a = p.outs + o * BLOCK, .a_row = 1, .a_deep = BLOCK, .b = p.heads + o * wide(p.top),
+                                .given = gather(p, t, net->layers - 1, rows, picked), .out = delta});
     for (long l = net->layers - 1; l >= 0; l--) {
         long in = width[l], out = width[l + 1];
-        given -= l ? BLOCK * wide(in) : 0;
         turned -= net->towers * out * wide(in);
         struct product back = {.rows = rows, .depth = out, .width = in, .relu = net->relu,
                                .a = delta, .a_row = wide(out), .a_deep = 1,
-                               .b = turned + t * out * wide(in), .given = given, .out = below};
+                               .b = turned + t * out * wide(in), .out = below};
         if (l) {
+            back.given = gather(p, t, l - 1, rows, picked);
             carry_back(back);
         } else { /* inputs were not bent */
             memset(below, 0, rows * wide(in) * sizeof *below);
@@ -190,7 +210,7 @@ static void slopes_block(struct pass p, long first, long t, const float *d_polic
     }
     for (long r = 0; r < rows; r++)
         for (long i = 0; i < width[0]; i++)
-            dx[(first + r) * width[0] + i] += delta[r * wide(width[0]) + i];
+            dx[picked[r] * width[0] + i] += delta[r * wide(width[0]) + i];
 }
 
 /* Gradients of `count` outputs, the first of them o: [top, count] and biases [count]. Gives where writing ended. */
@@ -260,7 +280,9 @@ void mill_mlp_slopes(const struct net *net, long rows, const float *weights, con
     struct pass p = lay_out(net, rows, x, work);
     turn_layers(p, weights, 0);
     memset(dx, 0, rows * net->widths[0] * sizeof *dx);
-    for (long t = 0; t < net->towers; t++)
-        for (long first = matters(p, t, d_policy, d_value) ? 0 : rows; first < rows; first += BLOCK)
-            slopes_block(p, first, t, d_policy, d_value, dx);
+    for (long t = 0; t < net->towers; t++) {
+        long next = 0, found, picked[BLOCK];
+        while ((found = pick(p, t, d_policy, d_value, &next, picked)))
+            slopes_block(p, t, found, picked, dx);
+    }
 }

@@ -169,14 +169,21 @@ static void widen(const float *from, long rows, long width, float *to)
     }
 }
 
-/* to [width, wide(rows)] = from [rows, width], turned */
+/* to [width, wide(rows)] = from [rows, width], turned: by squares, whose rows are read and written whole */
 static void turn(const float *from, long rows, long width, float *to)
 {
-    memset(to, 0, width * wide(rows) * sizeof *to);
-    for (long c = 0; c < width; c += 64) { /* so few that their lines stay in the cache */
-        long end = c + 64 < width ? c + 64 : width;
-        for (long r = 0; r < rows; r++)
-            for (long i = c; i < end; i++)
-                to[i * wide(rows) + r] = from[r * width + i];
-    }
+    enum { SIDE = 4 };
+    long deep = rows / SIDE * SIDE, across = width / SIDE * SIDE, row = wide(rows);
+    memset(to, 0, width * row * sizeof *to);
+    for (long r = 0; r < deep; r += SIDE)
+        for (long c = 0; c < across; c += SIDE)
+            for (int j = 0; j < SIDE; j++) {
+                float column[SIDE];
+                for (int i = 0; i < SIDE; i++)
+                    column[i] = from[(r + i) * width + c + j];
+                memcpy(to + (c + j) * row + r, column, sizeof column);
+            }
+    for (long c = 0; c < width; c++)
+        for (long r = c < across ? deep : 0; r < rows; r++)
+            to[c * row + r] = from[r * width + c];
 }
