@@ -165,12 +165,13 @@ def decode(message: memoryview | bytes | bytearray) -> Rollout:
     """A rollout whose arrays are views into the message."""
     message = memoryview(message)
     if len(message) < _PREFIX.size:
-        raise CodecError(f"a message of {len(message)} bytes is shorter than its prefix")
+        raise CodecError(f"a message of {len(message)} bytes is shorter than its prefix", reason="truncated")
     magic, schema, flags, length, checksum = _PREFIX.unpack_from(message)
     if magic != MAGIC or schema != SCHEMA or flags & ~_CHECKED:
-        raise CodecError(f"not a message of schema {SCHEMA}: it starts with {bytes(message[:6])!r}")
+        text = f"not a message of schema {SCHEMA}: it starts with {bytes(message[:6])!r}"
+        raise CodecError(text, reason="schema" if magic == MAGIC else "unreadable")
     if flags & _CHECKED and zlib.crc32(message[_PREFIX.size :]) != checksum:
-        raise CodecError("a message's checksum does not match: it was damaged on its way")
+        raise CodecError("a message's checksum does not match: it was damaged on its way", reason="checksum")
     start = _aligned(_PREFIX.size + length)
     try:
         header = json.loads(bytes(message[_PREFIX.size : _PREFIX.size + length]))
@@ -179,7 +180,7 @@ def decode(message: memoryview | bytes | bytearray) -> Rollout:
         }
         rollout = _assemble(arrays, _stamp(header["stamp"]))
     except _DAMAGE as error:
-        raise CodecError(f"a message's header is damaged: {error}") from error
+        raise CodecError(f"a message's header is damaged: {error}", reason="header") from error
     _check_shapes(rollout)
     return rollout
 
@@ -217,7 +218,7 @@ def _version(value: Any) -> Version:
 def _check_shapes(rollout: Rollout) -> None:
     """Whoever reads a rollout may count on T and B."""
     if rollout.rewards.ndim != 2:
-        raise CodecError(f"rewards of a rollout are [T, B], got shape {rollout.rewards.shape}")
+        raise CodecError(f"rewards of a rollout are [T, B], got shape {rollout.rewards.shape}", reason="shape")
     steps, slots = rollout.rewards.shape
     endings = rollout.final_at.shape[:1]
     wanted: dict[str, tuple[int, ...]] = dict.fromkeys(("terminated", "truncated", "valid"), (steps, slots))
@@ -231,7 +232,9 @@ def _check_shapes(rollout: Rollout) -> None:
     ]
     wrong += [group for group, named, lead in leads for array in named.values() if array.shape[: len(lead)] != lead]
     if wrong:
-        raise CodecError(f"a rollout of {steps} steps and {slots} slots has {wrong[0]} of another shape")
+        raise CodecError(
+            f"a rollout of {steps} steps and {slots} slots has {wrong[0]} of another shape", reason="shape"
+        )
 
 
 def _header(stamp: Stamp, arrays: Mapping[str, np.ndarray], places: Mapping[str, int]) -> bytes:

@@ -105,6 +105,11 @@ class DataError(MillError):
 class CodecError(MillError):
     """Bytes that are not a message."""
 
+    def __init__(self, text: str = "", reason: str = "damaged") -> None:
+        super().__init__(text)
+        self.reason = reason
+        """In one word, for counting."""
+
 
 class Fenced(MillError):
     """Another learner owns this run."""

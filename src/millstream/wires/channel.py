@@ -54,7 +54,7 @@ class Channel:
         self.flush()
         if len(self._outbox) >= self._capacity and not self._make_room(droppable):
             return False
-        line = json.dumps({"topic": topic.name, "body": body}, separators=(",", ":"), default=_plain)
+        line = json.dumps({"topic": topic.name, "body": body}, separators=(",", ":"), default=plain)
         self._outbox.append((droppable, line.encode() + b"\n"))
         self.flush()
         return True
@@ -127,7 +127,8 @@ def _parse(line: bytes | bytearray) -> tuple[str, Any] | None:
         return None
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Arrays and their numbers as JSON knows them."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"a report holds plain values, got {type(value).__name__}")

@@ -48,7 +48,7 @@ class _Lane:
             memory = self.spare.pop()
             if len(memory) >= size:
                 return memory
-        return _memory(size)
+        return aligned(size)
 
 
 class MemoryBus:
@@ -177,7 +177,8 @@ def _identity(held: _Held) -> tuple[int, int]:
     return held.rollout.stamp.epoch, held.rollout.stamp.sequence
 
 
-def _memory(size: int) -> memoryview:
+def aligned(size: int) -> memoryview:
+    """Memory in which rollouts can be built."""
     raw = np.empty(size + _ALIGN, np.uint8)
     start = -raw.ctypes.data % _ALIGN
     return raw[start : start + size].data

@@ -1,0 +1,73 @@
+"""The one producer of a worker, and a new one in its place when it has broken for good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from millstream.core.errors import Unavailable
+from millstream.wires.kafka.cluster import Cluster, words
+
+Heard = Callable[[KafkaError | None, Message], None]
+_GONE = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL, KafkaError._STATE)
+
+
+class Outlet:
+    """Takes messages for the broker. Nothing here waits, but for `flush`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._producer: Producer = cluster.producer()
+        self._broken = False
+        self.renewed: list[Callable[[], None]] = []
+        """Who wants to know that what was not acknowledged is lost with the old client."""
+
+    @property
+    def waiting(self) -> int:
+        """Messages that were not acknowledged."""
+        return len(self._producer)
+
+    def send(
+        self,
+        topic: str,
+        key: str,
+        value: bytes,
+        *,
+        partition: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        heard: Heard | None = None,
+    ) -> bool:
+        """Put a message on its way; False: the queue to the broker is full."""
+        more: dict[str, Any] = {} if partition is None else {"partition": partition}
+        if headers:
+            more["headers"] = [(name, text.encode()) for name, text in headers.items()]
+        try:
+            self._producer.produce(topic, value, key, on_delivery=heard, **more)
+            return True
+        except BufferError:
+            return False
+        except KafkaException as error:
+            if not self.breaks(error.args[0]):
+                raise Unavailable(f"{topic} does not take messages: {words(error)}") from error
+            return False
+
+    def look(self) -> None:
+        """Hear what was acknowledged; start anew with a client that has given up."""
+        self._producer.poll(0)
+        if self._broken:
+            self._broken = False
+            self._producer = self._cluster.producer()
+            for tell in self.renewed:
+                tell()
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until all is acknowledged; False when it is not by then."""
+        return self._producer.flush(seconds) == 0
+
+    def breaks(self, error: KafkaError) -> bool:
+        """Whether the client can never go on after this: what it held is sent again by another."""
+        if error.fatal() or error.code() in _GONE:
+            self._broken = True
+        return self._broken
