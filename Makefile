@@ -4,9 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ENV ?= CartPole-v1
 ARGS ?=
-TEST_EXTRAS := test,torch,atari,envpool,onnx,yaml,video,classic,box2d,mujoco,grpc,minari,wandb,mlflow
+TEST_EXTRAS := test,torch,atari,envpool,onnx,yaml,video,classic,box2d,mujoco,grpc,kafka,minari,wandb,mlflow
 
-.PHONY: train test test-slow check bench learn protos format clean help
+.PHONY: train test test-slow faults check bench learn protos format clean help
 
 train: $(VENV)/.ready  ## train an agent (ENV=CartPole-v1, ARGS="--seed 2")
 	$(BIN)/mill train $(ENV) --capture-video $(ARGS)
@@ -16,6 +16,9 @@ test: $(VENV)/.ready-test  ## run the tests
 
 test-slow: $(VENV)/.ready-test  ## run the tests that take minutes: learning, faults
 	$(BIN)/pytest -m slow --timeout 1800 $(ARGS)
+
+faults: $(VENV)/.ready-test  ## kill what can be killed, at many random moments
+	$(BIN)/pytest -m slow tests/faults --timeout 1800 $(ARGS)
 
 check: $(VENV)/.ready-test  ## style, types and import rules
 	$(BIN)/ruff format --check .
