@@ -29,7 +29,7 @@ from millstream.core.data import Policy, Rollout, Step
 from millstream.core.errors import AgentError, CheckpointError, ConfigError
 from millstream.core.ports import Adopts, Agent, Bus, Clock, Env, PolicyStore, Role, Snapshots, Subscription
 from millstream.core.spec import EnvSpec
-from millstream.core.topics import COMMANDS, EXPERIENCES, METRICS_ACTORS, METRICS_TRAINING
+from millstream.core.topics import COMMANDS, EXPERIENCES, METRICS_ACTORS, METRICS_TRAINING, Report, Topic
 from millstream.envs import recording
 from millstream.envs import registry as envs
 from millstream.hosts import shell
@@ -379,6 +379,10 @@ def policy_about(config: Experiment, spec: EnvSpec) -> dict[str, Any]:
 def run_worker(order: Mapping[str, Any], channel: Channel, ending: Callable[[], bool]) -> None:
     """The life of a worker process: build its roles, run the shell, close them."""
     config, role, index = configuration.from_plain(order["config"]), order["role"], order["index"]
+    if config.topology == "kafka":
+        from millstream import streaming  # late: it needs a client library that others do without
+
+        return streaming.run_worker(order, config, channel, ending)
     window = window_of(config, timed=True)
     bus = SharedBus([Ring(descriptor, window) for descriptor in order["fds"]["rings"]], channel)
     follower = Follower(bus.subscribe(COMMANDS, "worker"), Desired(**order["desired"]))
@@ -387,21 +391,50 @@ def run_worker(order: Mapping[str, Any], channel: Channel, ending: Callable[[], 
         SharedPolicies(order["fds"]["policies"]),
         Path(order["folder"]),
         order["first_epoch"] + order["epoch"],
-        asked=lambda: follower.desired.checkpoints,
-        actors=lambda: follower.desired.actors,
     )
+    beat = Heartbeat(bus, beats_on(role), f"{role}-{index}", order["epoch"], wiring.clock)
+    work(role, index, config, wiring, follower, [beat], ending)
+    if not follower.stopping():  # ended without being told to: the root may be gone
+        sweep(wiring.folder / SOCKET)
+    return None
+
+
+def work(
+    role: str,
+    index: int,
+    config: Experiment,
+    wiring: Wiring,
+    follower: Follower,
+    besides: Sequence[Role],
+    ending: Callable[[], bool],
+    alone: Callable[[], bool] = lambda: False,
+) -> list[Role]:
+    """Build the roles of a worker and run them, with what goes on besides, until it should end; then close them.
+
+    Who is alone, without a root that says when all steps are trained, ends by itself then.
+    """
+    wiring.asked = lambda: follower.desired.checkpoints
+    wiring.actors = lambda: follower.desired.actors
     roles = build(role, index, config, wiring)
-    topic = METRICS_ACTORS if role == "actor" else METRICS_TRAINING
-    always: list[Role] = [follower, Heartbeat(bus, topic, f"{role}-{index}", order["epoch"], wiring.clock)]
+    always: list[Role] = [follower, *besides]
     shell.run(
         [*roles, *always],
         wiring.clock,
-        stopping=lambda: ending() or follower.stopping(),
+        stopping=lambda: ending() or follower.stopping() or (alone() and finished(roles)),
         may_step=lambda each: each in always or not follower.paused(),
     )
     close(roles)
-    if not follower.stopping():  # ended without being told to: the root may be gone
-        sweep(wiring.folder / SOCKET)
+    return roles
+
+
+def finished(roles: Sequence[Role]) -> bool:
+    """Whether a learner among them has trained all its steps."""
+    return any(getattr(role, "finished", False) for role in roles)
+
+
+def beats_on(role: str) -> Topic[Report]:
+    """Where a worker gives signs of life."""
+    return METRICS_ACTORS if role == "actor" else METRICS_TRAINING
 
 
 def close(roles: Sequence[Role]) -> None:

@@ -13,7 +13,7 @@ from millstream.core import settings
 from millstream.core.errors import ConfigError, MissingPart
 from millstream.core.settings import setting
 
-TOPOLOGIES = ("inline", "processes")
+TOPOLOGIES = ("inline", "processes", "kafka")
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,34 @@ class TrackingConfig:
 
 
 @dataclass(frozen=True)
+class KafkaConfig:
+    """The brokers of the `kafka` topology."""
+
+    bootstrap: str = "127.0.0.1:9092"
+    """Where they are: host:port, several with commas between them."""
+    prefix: str | None = None
+    """What topic names begin with. None: nothing for the first run of a broker, the run's name and a dot for others."""
+    client: dict[str, Any] = setting({})
+    """Settings of the client library, such as `security.protocol`. Secrets are told as `file:PATH` or `env:NAME`."""
+    compression: str = setting("lz4", choices=("none", "lz4", "zstd", "snappy", "gzip"))
+    """How messages are packed."""
+    replication: int = setting(1, low=1, high=16)
+    """Copies of each topic that is made."""
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """What is kept of the experience on Kafka."""
+
+    keep: str = setting("all", choices=("all", "hours", "bytes"))
+    """Everything, the last `log.hours`, or the last `log.bytes`."""
+    hours: float = setting(24.0, above=0)
+    """With `keep = hours`: how long."""
+    bytes: int = setting(10_000_000_000, low=1 << 20)
+    """With `keep = bytes`: how much, of all actors together."""
+
+
+@dataclass(frozen=True)
 class Experiment:
     """Everything that decides a run."""
 
@@ -125,7 +153,7 @@ class Experiment:
     """Hyper-parameters; `mill algos NAME` lists them."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     topology: str = setting("processes", choices=TOPOLOGIES)
-    """`processes` overlaps acting and learning; `inline` is one process, and repeatable bit for bit."""
+    """`processes` overlaps acting and learning; `inline` repeats bit for bit; `kafka` keeps experience in a log."""
     total_steps: int = setting(1_000_000, low=1)
     """Environment steps to train on."""
     target: float | None = None
@@ -137,6 +165,8 @@ class Experiment:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    kafka: KafkaConfig = field(default_factory=KafkaConfig)
+    log: LogConfig = field(default_factory=LogConfig)
     folder: str = "runs"
     """Where runs are kept."""
     warm_start: str | None = None

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millstream import assembly
 from millstream import config as configuration
@@ -19,6 +19,9 @@ from millstream.wires.channel import Channel
 from millstream.wires.memory import MemoryBus
 from millstream.wires.policies import SharedPolicies
 from millstream.wires.ring import Ring
+
+if TYPE_CHECKING:
+    from millstream.streaming import KafkaCrew
 
 
 class Crew:
@@ -62,3 +65,14 @@ def environment() -> dict[str, str]:
     """What workers inherit; what can be imported here can be imported there."""
     path = os.pathsep.join(part or str(Path.cwd()) for part in sys.path)
     return {**os.environ, "PYTHONPATH": path}
+
+
+def crew_of(
+    config: Experiment, folder: Path, first_epoch: int, desired: Callable[[], Desired], clock: Clock
+) -> Crew | KafkaCrew:
+    """The workers of a run, by its topology."""
+    if config.topology == "kafka":
+        from millstream.streaming import KafkaCrew  # late: it needs a client library that others do without
+
+        return KafkaCrew(config, folder, desired, clock)
+    return Crew(config, folder, first_epoch, desired, clock)

@@ -32,7 +32,7 @@ def main(run: Run | None = None) -> int:
     """Read the order, run the worker, say how it ended."""
     order = json.loads(sys.stdin.buffer.read())
     _keep_to_ourselves(order["fds"])
-    leash = Leash(order["fds"]["life"])
+    leash = Leash(order["fds"]["life"] if order.get("leashed", True) else None)
     leash.hold()
     channel = Channel.adopt(order["fds"]["channel"])
     try:

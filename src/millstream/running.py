@@ -23,7 +23,7 @@ from millstream.control.supervisor import Supervisor
 from millstream.core.clock import SystemClock
 from millstream.core.ports import Clock, MetricSink, Role
 from millstream.core.topics import METRICS_ACTORS, METRICS_TRAINING, Report
-from millstream.crew import Crew
+from millstream.crew import crew_of
 from millstream.hosts import shell
 from millstream.learner.checkpoint import Checkpoints
 from millstream.telemetry.episodes import EPISODES, EpisodesCsv
@@ -187,7 +187,7 @@ class Root:
 
     def _processes(self) -> Outcome:
         """A process for the learner and each actor; this one only supervises and records."""
-        crew = Crew(self.config, self.folder, self.first_epoch, lambda: self.intent.desired, self.clock)
+        crew = crew_of(self.config, self.folder, self.first_epoch, lambda: self.intent.desired, self.clock)
         recorder = self._recorder(crew.bus)
         supervisor = Supervisor(crew.host, self.intent, self.clock, recorder.write)
         try:

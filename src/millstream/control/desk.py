@@ -85,9 +85,10 @@ class Desk:
         if "command" not in request:
             raise ConfigError('a request is {"command": name, ...} or {"view": name, ...}')
         command = parse(request)
-        self._intent.desired = command.apply(self._intent.desired)
+        desired = command.apply(self._intent.desired)
         if not self._bus.publish(COMMANDS, as_request(command)):
             raise RunError("the run does not take commands: those given before were not read yet")
+        self._intent.desired = desired
         return {"revision": self._intent.desired.revision}
 
     def _welcome(self) -> None:

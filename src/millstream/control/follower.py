@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.control.commands import parse
-from millstream.control.state import Desired
+from millstream.control.state import Desired, begun
 from millstream.core.errors import MillError
 from millstream.core.ports import Subscription
 from millstream.core.topics import Report
@@ -23,11 +23,15 @@ class Follower:
     def step(self) -> int:
         """Apply what has arrived. Always 0: reading commands must not keep a shell from resting."""
         for delivery in self._commands.poll(_MOST):
-            try:
-                self.desired = parse(delivery.message).apply(self.desired)
-            except MillError:
-                self.refused += 1  # a newer door may know more than this worker; the door has told the asker
+            self.take(delivery.message)
         return 0
+
+    def take(self, message: Report) -> None:
+        """Apply one command."""
+        try:
+            self.desired = begun(message) or parse(message).apply(self.desired)
+        except MillError:
+            self.refused += 1  # a newer door may know more than this worker; the door has told the asker
 
     def stopping(self) -> bool:
         """Whether the run should end."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from millstream.core.errors import ConfigError
+from millstream.core.topics import Report
 
 MOST_ACTORS = 16
 
@@ -44,6 +45,25 @@ class Desired:
     def change(self, **changes: Any) -> Desired:
         """The next revision."""
         return replace(self, **changes, revision=self.revision + 1)
+
+
+BEGIN = "begin"
+"""Not a wish but the state from which wishes count: written on a durable wire where a run starts or is resumed."""
+
+
+def beginning(desired: Desired) -> Report:
+    """The message that tells workers how a run should be from now on."""
+    return {"command": BEGIN, "desired": asdict(desired)}
+
+
+def begun(message: Report) -> Desired | None:
+    """The state that such a message tells; None when it is another one."""
+    if message.get("command") != BEGIN:
+        return None
+    try:
+        return Desired(**message["desired"])
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"a beginning that cannot be read: {error}") from error
 
 
 class Intent:
