@@ -43,6 +43,7 @@ DOORS = {
     "datasets",
     "catalogue",
     "service",
+    "streaming",
     "control",
     "telemetry",
     "doors",

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from millstream import assembly
 from millstream import config as configuration
 from millstream.config import Experiment
-from millstream.control.state import MOST_ACTORS, Desired
-from millstream.core.ports import Clock
+from millstream.control.state import MOST_ACTORS, Intent
+from millstream.control.supervisor import Supervisor
+from millstream.core.ports import Clock, Role
 from millstream.hosts.process import Brief, ProcessHost
 from millstream.wires.channel import Channel
 from millstream.wires.memory import MemoryBus
@@ -27,9 +28,8 @@ if TYPE_CHECKING:
 class Crew:
     """Opens what workers share; the host starts them. Closing ends them and lets go of everything."""
 
-    def __init__(
-        self, config: Experiment, folder: Path, first_epoch: int, desired: Callable[[], Desired], clock: Clock
-    ):
+    def __init__(self, config: Experiment, folder: Path, first_epoch: int, intent: Intent, clock: Clock):
+        self._intent, self._clock = intent, clock
         self.bus = MemoryBus(1)
         """Reports of the workers arrive here, and commands to them leave from here."""
         window = assembly.window_of(config, timed=True)
@@ -41,13 +41,17 @@ class Crew:
             "policies": self.policies.descriptor,
         }
         self.host = ProcessHost(
-            lambda start: Brief({**order, "desired": asdict(desired())}, fds),
+            lambda start: Brief({**order, "desired": asdict(intent.desired)}, fds),
             Channel,
             self.bus,
             folder / "logs",
             clock,
             environment(),
         )
+
+    def roles(self, report: Callable[[dict[str, Any]], object]) -> list[Role]:
+        """Who looks after the workers."""
+        return [self.host, Supervisor(self.host, self._intent, self._clock, report)]
 
     def under_way(self) -> int:
         """Rollouts that were published and not released."""
@@ -67,12 +71,10 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path}
 
 
-def crew_of(
-    config: Experiment, folder: Path, first_epoch: int, desired: Callable[[], Desired], clock: Clock
-) -> Crew | KafkaCrew:
+def crew_of(config: Experiment, folder: Path, first_epoch: int, intent: Intent, clock: Clock) -> Crew | KafkaCrew:
     """The workers of a run, by its topology."""
     if config.topology == "kafka":
         from millstream.streaming import KafkaCrew  # late: it needs a client library that others do without
 
-        return KafkaCrew(config, folder, desired, clock)
-    return Crew(config, folder, first_epoch, desired, clock)
+        return KafkaCrew(config, folder, intent, clock)
+    return Crew(config, folder, first_epoch, intent, clock)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
 from millstream import assembly
@@ -19,12 +16,12 @@ from millstream.control import journal
 from millstream.control.desk import SOCKET, Desk
 from millstream.control.lock import RunLock
 from millstream.control.state import Desired, Intent
-from millstream.control.supervisor import Supervisor
 from millstream.core.clock import SystemClock
 from millstream.core.ports import Clock, MetricSink, Role
 from millstream.core.topics import METRICS_ACTORS, METRICS_TRAINING, Report
 from millstream.crew import crew_of
 from millstream.hosts import shell
+from millstream.hosts.life import signals
 from millstream.learner.checkpoint import Checkpoints
 from millstream.telemetry.episodes import EPISODES, EpisodesCsv
 from millstream.telemetry.progress import Progress
@@ -123,6 +120,8 @@ class Root:
     watch: Sequence[Watch] = ()
     callbacks: Callbacks = field(default_factory=Callbacks)
     clock: Clock = field(default_factory=SystemClock)
+    elsewhere: Callable[[Intent], Any] | None = None
+    """What connects this root to a run whose workers are nobody's children; such a root only records and answers."""
 
     def run(self) -> Outcome:
         """Train until the target, the steps, a stop, or Ctrl-C; then drain and save."""
@@ -141,10 +140,12 @@ class Root:
         )
         lock = RunLock(self.folder)
         try:
-            self.resumed_at, stale = self._saved_counts()
+            self.resumed_at, stale = self._saved_counts() if self.elsewhere is None else (0, 0)
             self.first_epoch = self._first_epoch()
             self.progress.continue_from(self.resumed_at, stale)
             with signals(self._interrupt):
+                if self.elsewhere is not None:
+                    return self._with(self.elsewhere(self.intent), None)
                 return self._inline() if self.config.topology == "inline" else self._processes()
         finally:
             lock.close()
@@ -187,14 +188,20 @@ class Root:
 
     def _processes(self) -> Outcome:
         """A process for the learner and each actor; this one only supervises and records."""
-        crew = crew_of(self.config, self.folder, self.first_epoch, lambda: self.intent.desired, self.clock)
+        crew = crew_of(self.config, self.folder, self.first_epoch, self.intent, self.clock)
+        return self._with(crew, crew.host)
+
+    def _with(self, crew: Any, host: Any | None) -> Outcome:
+        """Record and answer until the run should end; then its workers end, as far as they are ours."""
         recorder = self._recorder(crew.bus)
-        supervisor = Supervisor(crew.host, self.intent, self.clock, recorder.write)
+        workers = host.workers if host is not None else list
         try:
-            with self._open(recorder, crew.bus, crew.host.workers, crew.under_way) as always:
-                shell.run([crew.host, supervisor, *always], self.clock, stopping=self._ended, rests=SUPERVISING)
+            with self._open(recorder, crew.bus, workers, crew.under_way) as always:
+                roles = [*crew.roles(recorder.write), *always]
+                shell.run(roles, self.clock, stopping=self._ended, rests=SUPERVISING)
                 self._settle(None)
-                crew.host.close()
+                if host is not None:
+                    host.close()
         finally:
             crew.close()
         return self.outcome()
@@ -297,21 +304,3 @@ def _state(desired: Desired) -> str:
     if desired.stopping:
         return "stopping"
     return "paused" if desired.paused else "running"
-
-
-@contextmanager
-def signals(interrupt: Callable[[str], None]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM drain and save. Only a main thread may listen."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        interrupt(signal.Signals(number).name)
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

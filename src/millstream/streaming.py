@@ -11,17 +11,18 @@ from millstream import assembly
 from millstream import config as configuration
 from millstream.assembly import Wiring
 from millstream.config import Experiment, LogConfig
-from millstream.control.commands import Stop as StopCommand
-from millstream.control.commands import as_request
-from millstream.control.follower import Follower
+from millstream.control.commands import as_request, parse
+from millstream.control.follower import Follower, Following
 from millstream.control.lock import RunLock
-from millstream.control.state import Desired, beginning
+from millstream.control.state import Desired, Intent, beginning
+from millstream.control.supervisor import Supervisor
 from millstream.core.clock import SystemClock
 from millstream.core.errors import Fenced, RunError
 from millstream.core.ports import Bus, Clock, Role
 from millstream.core.topics import COMMANDS
 from millstream.crew import environment
 from millstream.hosts.heartbeat import Heartbeat
+from millstream.hosts.life import signals
 from millstream.hosts.process import Brief, ProcessHost
 from millstream.replay.admission import objection
 from millstream.wires.channel import Channel
@@ -51,6 +52,13 @@ def keep_of(log: LogConfig) -> Keep:
     return Keep(hours=log.hours if log.keep == "hours" else None, bytes=log.bytes if log.keep == "bytes" else None)
 
 
+def prepare(config: Experiment, prefix: str | None = None) -> tuple[list[str], list[str]]:
+    """Make the topics that are missing: all of them, and which were made."""
+    names = Names(prefix if prefix is not None else config.kafka.prefix or "")
+    made = topics.create(cluster_of(config), names, keep_of(config.log), config.kafka.replication)
+    return list(names.all), made
+
+
 def claim(config: Experiment, run: str, clock: Clock) -> Names:
     """The topics of a run, made where they are missing."""
     kafka = config.kafka
@@ -63,6 +71,41 @@ def claim(config: Experiment, run: str, clock: Clock) -> Names:
         keep=keep_of(config.log),
         replication=kafka.replication,
     )
+
+
+def find(config: Experiment, run: str | None, clock: Clock, patience: float = 0.0) -> Known:
+    """A run that the brokers know; its learner may be about to make it known."""
+    cluster, ends = cluster_of(config), clock.monotonic() + patience
+    while True:
+        try:
+            names, owner = topics.find(cluster, run, config.kafka.prefix)
+            settings = {**owner.config, "kafka": configuration.to_plain(config)["kafka"], "folder": config.folder}
+            return Known(owner.run, names, configuration.from_plain(settings), owner.created_at)
+        except RunError:
+            if clock.monotonic() >= ends:
+                raise
+            clock.rest(0.2)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A run as the brokers know it: its settings are the learner's, the way to the brokers is our own."""
+
+    run: str
+    names: Names
+    config: Experiment
+    created_at: float
+
+    @property
+    def folder(self) -> Path:
+        """Where this machine keeps what belongs to it."""
+        return (Path(self.config.folder) / self.run).resolve()
+
+
+def introduce(config: Experiment, run: str, clock: Clock) -> Known:
+    """Make a run known, unless it is already."""
+    claim(config, run, clock)
+    return find(config, run, clock)
 
 
 # --- workers ---------------------------------------------------------------------------------------------------------
@@ -79,6 +122,18 @@ class Line:
         """Send what is left, and let go."""
         self.policies.close()
         self.bus.close()
+
+
+def command(config: Experiment, run: str, request: Mapping[str, Any]) -> None:
+    """Give a command to a run that has no root here."""
+    asked, clock = parse(request), SystemClock()
+    known = find(config, run, clock)
+    line = connect(known.config, known.names, run)
+    try:
+        asked.apply(follow(line.bus, known.config).desired)  # what cannot be done is refused here
+        line.bus.publish(COMMANDS, as_request(asked))
+    finally:
+        line.close()
 
 
 def connect(config: Experiment, names: Names, run: str, since: float | None = None) -> Line:
@@ -126,9 +181,16 @@ def run_role(
         )
         roles = assembly.work(role, index, config, wiring, follower, [*(besides or []), beat], ending, alone)
         if alone() and assembly.finished(roles):
-            line.bus.publish(COMMANDS, as_request(StopCommand("all steps are trained")))
+            say_stop(line.bus, "all steps are trained")
     finally:
         line.close()
+
+
+def play(role: str, index: int, known: Known) -> None:
+    """A role in a process of its own, which SIGTERM and Ctrl-C end after its step."""
+    asked: list[str] = []
+    with signals(asked.append):
+        run_role(role, index, known.config, known.names, known.folder, ending=lambda: bool(asked))
 
 
 def wire(role: str, config: Experiment, line: Line, folder: Path) -> Wiring:
@@ -166,22 +228,23 @@ def _name(order: Mapping[str, Any]) -> str:
 class KafkaCrew:
     """The workers of a run as processes of this machine, connected by the brokers alone."""
 
-    def __init__(self, config: Experiment, folder: Path, desired: Callable[[], Desired], clock: Clock) -> None:
-        self.config, self.folder = config, folder
-        self.names = claim(config, folder.name, clock)
-        self.line = connect(config, self.names, folder.name, since=clock.now())
+    def __init__(self, config: Experiment, folder: Path, intent: Intent, clock: Clock) -> None:
+        self.folder, self._intent, self._clock = folder, intent, clock
+        names = claim(config, folder.name, clock)
+        self.line = connect(config, names, folder.name, since=clock.now())
         self.bus: Bus = self.line.bus
         """Reports of the workers arrive here, and commands to them leave from here."""
-        self._end_those_before(clock)
-        self.bus.publish(COMMANDS, beginning(desired()))
+        self._end_those_before()
+        self.bus.publish(COMMANDS, beginning(intent.desired))
+        self._following = Following(follow(self.line.bus, config), intent)
         order = {
             "config": configuration.to_plain(config),
             "folder": str(folder),
-            "prefix": self.names.prefix,
+            "prefix": names.prefix,
             "leashed": False,  # training goes on without us
         }
         self.host = ProcessHost(
-            lambda start: Brief({**order, "desired": asdict(desired())}),
+            lambda start: Brief({**order, "desired": asdict(intent.desired)}),
             Channel,
             MemoryBus(1),  # what workers tell their root alone: that they live
             folder / "logs",
@@ -189,27 +252,58 @@ class KafkaCrew:
             environment(),
         )
 
+    def roles(self, report: Callable[[dict[str, Any]], object]) -> list[Role]:
+        """Who looks after the workers, and hears commands that were given elsewhere."""
+        return [self.host, Supervisor(self.host, self._intent, self._clock, report), self._following]
+
     def under_way(self) -> int | None:
         """Only the log knows."""
         return None
 
     def close(self) -> None:
         """End all workers, those on other machines too."""
-        self.bus.publish(COMMANDS, as_request(StopCommand("the run has ended")))
+        say_stop(self.line.bus, self._intent.desired.reason or "the run has ended")
         self.host.close()
         self.line.close()
 
-    def _end_those_before(self, clock: Clock) -> None:
+    def _end_those_before(self) -> None:
         """Workers outlive a root that was killed; whoever comes in its place begins with its own."""
-        ends = clock.monotonic() + _LAST_WORDS
-        asked = False
+        ends, asked = self._clock.monotonic() + _LAST_WORDS, False
         while True:
             try:
                 RunLock(self.folder, "learner").close()
                 return
             except Fenced:
-                if clock.monotonic() > ends:
+                if self._clock.monotonic() > ends:
                     raise
-                if not asked:
-                    asked = self.bus.publish(COMMANDS, as_request(StopCommand("another root takes over")))
-                clock.rest(0.05)
+                asked = asked or say_stop(self.line.bus, "another root takes over")
+                self._clock.rest(0.05)
+
+
+class Elsewhere:
+    """A run whose workers are nobody's children: it is recorded, answered for, and stopped when it should end."""
+
+    def __init__(self, config: Experiment, names: Names, folder: Path, since: float, intent: Intent) -> None:
+        self._intent = intent
+        self.line = connect(config, names, folder.name, since=since)
+        self.bus: Bus = self.line.bus
+        self._following = Following(follow(self.line.bus, config), intent)
+
+    def roles(self, report: Callable[[dict[str, Any]], object]) -> list[Role]:
+        """Who hears the commands."""
+        return [self._following]
+
+    def under_way(self) -> int | None:
+        """Only the log knows."""
+        return None
+
+    def close(self) -> None:
+        """Its end is the run's only where it was reached."""
+        if self._intent.desired.stopped_by in ("target", "steps"):
+            say_stop(self.line.bus, f"it has reached its {self._intent.desired.stopped_by}")
+        self.line.close()
+
+
+def say_stop(bus: Bus, reason: str) -> bool:
+    """Tell all workers of a run to end."""
+    return bus.publish(COMMANDS, {"command": "stop", "reason": reason})

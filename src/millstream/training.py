@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millstream import assembly
 from millstream import config as configuration
@@ -23,6 +23,9 @@ from millstream.learner.checkpoint import Checkpoints
 from millstream.running import Callbacks, Outcome, Root, Watch
 from millstream.telemetry.views import CONFIG, RESULT
 from millstream.telemetry.words import counted
+
+if TYPE_CHECKING:
+    from millstream.streaming import Known
 
 Tell = Callable[[str], object]
 """Hears what goes on after training, for people who wait."""
@@ -120,6 +123,26 @@ def resume(
         if isinstance(error, KeyboardInterrupt) or _newest(folder) != saved:
             error.add_note(_kept(folder))
         raise
+
+
+def record_elsewhere(known: Known) -> Run:
+    """Record a run whose workers are on their own, from its beginning to its end."""
+    from millstream.streaming import Elsewhere
+
+    folder = known.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_durably(folder / CONFIG, json.dumps(configuration.to_plain(known.config), indent=1).encode())
+    root = Root(
+        known.config,
+        folder,
+        known.created_at,
+        elsewhere=lambda intent: Elsewhere(known.config, known.names, folder, known.created_at, intent),
+    )
+    outcome = root.run()
+    result = _result(known.config, folder, outcome)
+    if outcome.stopped_by != "interrupted":
+        _write(folder, result)
+    return Run(folder, result, outcome.stopped_by == "interrupted")
 
 
 def _run(

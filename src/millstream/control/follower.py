@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.control.commands import parse
-from millstream.control.state import Desired, begun
+from millstream.control.state import Desired, Intent, begun
 from millstream.core.errors import MillError
 from millstream.core.ports import Subscription
 from millstream.core.topics import Report
@@ -40,3 +40,17 @@ class Follower:
     def paused(self) -> bool:
         """Whether work should wait."""
         return self.desired.paused
+
+
+class Following:
+    """A role that keeps a root to the commands on its wire, whoever gave them; a run that is stopping stays so."""
+
+    def __init__(self, follower: Follower, intent: Intent) -> None:
+        self._follower, self._intent = follower, intent
+
+    def step(self) -> int:
+        """Take over what has changed."""
+        self._follower.step()
+        if not self._intent.desired.stopping:
+            self._intent.desired = self._follower.desired
+        return 0

@@ -21,7 +21,7 @@ GROUPS = {
     "Train": ("train", "resume", "eval"),
     "Look": ("runs", "show", "plot", "record", "export", "export-data"),
     STEERING: ("status",),
-    "Serve": ("service",),
+    "Serve": ("role", "kafka", "service"),
     "Choose": ("envs", "algos", "presets", "doctor"),
 }
 
@@ -48,6 +48,8 @@ COMMANDS = {
         "judging", "write episodes of a run's policy to a Minari dataset", "mill export-data latest --out ./expert"
     ),
     "status": Command("steer", "ask a run how it is doing", "mill status latest"),
+    "role": Command("role", "be one role of a run on Kafka", "mill role actor --run CartPole-v1__ppo__1"),
+    "kafka": Command("kafka", "make the topics of a run", "mill kafka init"),
     "service": Command("service", "list the services, or be one", "mill service parameters --port 50055"),
     "envs": Command("choose", "list environments, or check one of your own", "mill envs check my_module:make_env"),
     "algos": Command("choose", "list algorithms, or the hyper-parameters of one", "mill algos ppo"),

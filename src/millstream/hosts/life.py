@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 TERMINATED = 128 + signal.SIGTERM
@@ -61,3 +62,21 @@ def _end_group(number: signal.Signals) -> None:
     """Signal all that this worker started; only if it leads its group, or it would hit its neighbours."""
     if os.getpgrp() == os.getpid():
         os.killpg(0, number)
+
+
+@contextlib.contextmanager
+def signals(interrupt: Callable[[str], None]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM drain and save. Only a main thread may listen."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        interrupt(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -250,7 +250,7 @@ class _Processes:
     def __init__(self, config: Any, policies: Any, clock: Clock):
         intent = Intent(Desired(actors=config.actor.count, learner=0))
         self._folder = tempfile.TemporaryDirectory(prefix="millstream-")
-        self._crew = Crew(config, Path(self._folder.name), 0, lambda: intent.desired, clock)
+        self._crew = Crew(config, Path(self._folder.name), 0, intent, clock)
         self._events: list[Report] = []
         self._supervisor = Supervisor(self._crew.host, intent, clock, self._events.append)
         self._roles: list[Role] = [self._crew.host, self._supervisor]
