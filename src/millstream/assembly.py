@@ -393,7 +393,7 @@ def run_worker(order: Mapping[str, Any], channel: Channel, ending: Callable[[], 
         order["first_epoch"] + order["epoch"],
     )
     beat = Heartbeat(bus, beats_on(role), f"{role}-{index}", order["epoch"], wiring.clock)
-    work(role, index, config, wiring, follower, [beat], ending)
+    work(role, index, config, wiring, follower, lambda roles: [beat], ending)
     if not follower.stopping():  # ended without being told to: the root may be gone
         sweep(wiring.folder / SOCKET)
     return None
@@ -405,7 +405,7 @@ def work(
     config: Experiment,
     wiring: Wiring,
     follower: Follower,
-    besides: Sequence[Role],
+    besides: Callable[[Sequence[Role]], Sequence[Role]],
     ending: Callable[[], bool],
     alone: Callable[[], bool] = lambda: False,
 ) -> list[Role]:
@@ -416,7 +416,7 @@ def work(
     wiring.asked = lambda: follower.desired.checkpoints
     wiring.actors = lambda: follower.desired.actors
     roles = build(role, index, config, wiring)
-    always: list[Role] = [follower, *besides]
+    always: list[Role] = [follower, *besides(roles)]
     shell.run(
         [*roles, *always],
         wiring.clock,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from millstream import assembly
 from millstream import config as configuration
+from millstream.actor.unroll import Actor
 from millstream.assembly import Wiring
 from millstream.config import Experiment, LogConfig
 from millstream.control.commands import as_request, parse
@@ -166,7 +167,7 @@ def run_role(
     folder: Path,
     *,
     ending: Callable[[], bool],
-    besides: list[Role] | None = None,
+    besides: Sequence[Role] = (),
     alone: Callable[[], bool] = lambda: True,
 ) -> None:
     """One role of a run on Kafka, until a command stops it, it is told to end, or all steps are trained."""
@@ -176,10 +177,12 @@ def run_role(
         if follower.stopping():
             raise RunError(f"{folder.name} was stopped; mill resume {folder.name} lets it go on")
         wiring = wire(role, config, line, folder)
-        beat = Heartbeat(
-            line.bus, assembly.beats_on(role), f"{role}-{index}", wiring.epoch, wiring.clock, lambda: _load(line)
-        )
-        roles = assembly.work(role, index, config, wiring, follower, [*(besides or []), beat], ending, alone)
+
+        def beside(roles: Sequence[Role]) -> list[Role]:
+            beats, name = assembly.beats_on(role), f"{role}-{index}"
+            return [*besides, Heartbeat(line.bus, beats, name, wiring.epoch, wiring.clock, lambda: _load(line, roles))]
+
+        roles = assembly.work(role, index, config, wiring, follower, beside, ending, alone)
         if alone() and assembly.finished(roles):
             say_stop(line.bus, "all steps are trained")
     finally:
@@ -214,8 +217,10 @@ def follow(bus: KafkaBus, config: Experiment) -> Follower:
     return follower
 
 
-def _load(line: Line) -> dict[str, Any]:
-    return {"unsettled": line.bus.sending.unsettled}
+def _load(line: Line, roles: Sequence[Role]) -> dict[str, Any]:
+    """What a sign of life tells besides: an actor's steps, so that those which it takes with it are known."""
+    made = [role.made for role in roles if isinstance(role, Actor)]
+    return {"unsettled": line.bus.sending.unsettled, **({"made": made[0]} if made else {})}
 
 
 def _name(order: Mapping[str, Any]) -> str:

@@ -59,6 +59,7 @@ class Actor:
         self.rng, self.seed, self.unroll, self.clock = rng, seed, unroll, clock
         self.stride, self.budget = stride, budget
         self.version, self.sequence = NONE, 0
+        self._sent = 0
         self.seconds = dict.fromkeys(("env", "act", "record", "wait"), 0.0)
         self.episodes = Episodes(env.slots)
         self._params: Params | None = None
@@ -84,6 +85,12 @@ class Actor:
         if self._t == self.unroll:
             self._finish()
         return done
+
+    @property
+    def made(self) -> int:
+        """Steps of this life, those that were not sent yet included."""
+        begun = 0 if self._arrays is None else int(np.count_nonzero(self._arrays["valid"][: self._t]))
+        return self._sent + begun
 
     def snapshot(self) -> Mapping[str, Any]:
         """Everything, between two rollouts; an environment that cannot be kept is left out."""
@@ -222,6 +229,7 @@ class Actor:
             return 0
         self.bus.publish(METRICS_ACTORS, self._report(self.version, count))
         self._finished, self._arrays = None, None
+        self._sent += count
         self._t = self._finals = 0
         self.sequence += 1
         return 1
