@@ -23,6 +23,7 @@ ROWS = (
     "memory",
     "start",
     "replay",
+    "kafka",
 )
 
 
