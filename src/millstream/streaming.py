@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -127,12 +128,24 @@ class Line:
 
 def command(config: Experiment, run: str, request: Mapping[str, Any]) -> None:
     """Give a command to a run that has no root here."""
-    asked, clock = parse(request), SystemClock()
-    known = find(config, run, clock)
+    asked = parse(request)
+    with _calling(config, run) as (bus, desired):
+        asked.apply(desired)  # what cannot be done is refused here
+        bus.publish(COMMANDS, as_request(asked))
+
+
+def desired(config: Experiment, run: str) -> Desired:
+    """How a run should be, by all commands that were ever given to it."""
+    with _calling(config, run) as (_, found):
+        return found
+
+
+@contextmanager
+def _calling(config: Experiment, run: str) -> Iterator[tuple[KafkaBus, Desired]]:
+    known = find(config, run, SystemClock())
     line = connect(known.config, known.names, run)
     try:
-        asked.apply(follow(line.bus, known.config).desired)  # what cannot be done is refused here
-        line.bus.publish(COMMANDS, as_request(asked))
+        yield line.bus, follow(line.bus, known.config).desired
     finally:
         line.close()
 

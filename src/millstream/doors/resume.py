@@ -14,6 +14,7 @@ from millstream.doors import options as options_
 from millstream.doors import saying
 from millstream.doors.finding import add_run, called, run_of
 from millstream.doors.options import HOW, HOW_LONG, JUDGING, KEEPING, given
+from millstream.doors.steer import on_kafka
 
 _FLAGS = (*HOW_LONG, *HOW, *JUDGING, *KEEPING)
 
@@ -35,6 +36,10 @@ def resume(options: Namespace) -> int:
     status = _status(folder)
     if status is not None:
         return _unpause(folder, status, changes, options)
+    if not changes and on_kafka(folder) and _goes_on(folder):
+        if not options.quiet:
+            print(f"{folder.name} goes on")
+        return 0
     from millstream import config, training
     from millstream.doors.ending import finish
     from millstream.doors.watching import telling, watchers
@@ -45,6 +50,18 @@ def resume(options: Namespace) -> int:
     watch = watchers(experiment, options)
     run = training.resume(folder, changes, started_at=process_started_at(), watch=watch, tell=telling(options))
     return finish(run, experiment, options)
+
+
+def _goes_on(folder: Path) -> bool:
+    """Whether workers without a root were only paused: they hear from the brokers that they may go on."""
+    from millstream import config, streaming, training
+
+    experiment = config.from_plain(training.read_config(folder))
+    desired = streaming.desired(experiment, folder.name)
+    if not desired.paused or desired.stopping:
+        return False
+    streaming.command(experiment, folder.name, {"command": "resume"})
+    return True
 
 
 def _status(folder: Path) -> Mapping[str, Any] | None:

@@ -39,7 +39,7 @@ def tell(name: str, options: Namespace) -> int:
     folder = run_of(options)
     values = {field.name: getattr(options, field.name) for field in _fields(name)}
     fields = {key: read_text(text) for key, text in values.items() if text is not None}
-    answer = _ask(folder, {"command": name, **fields})
+    answer = _tell(folder, {"command": name, **fields})
     if options.json:
         saying.say_json({"run": folder.name, "command": name, **answer})
     else:
@@ -58,6 +58,27 @@ def status(options: Namespace) -> int:
     saying.heading(f"{view['run']}  {view['state']}")
     saying.pairs(_facts(view))
     return 0
+
+
+def _tell(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """By its socket; workers on Kafka that have no root here hear commands from the brokers."""
+    try:
+        answer: Mapping[str, Any] = _ask(folder, request)
+        return answer
+    except RunError:
+        if not on_kafka(folder) or state_of(folder) is not None:
+            raise
+    from millstream import config, streaming, training
+
+    streaming.command(config.from_plain(training.read_config(folder)), folder.name, request)
+    return {"by": "the brokers"}
+
+
+def on_kafka(folder: Path) -> bool:
+    """Whether the workers of a run hear commands from brokers."""
+    from millstream.training import read_config
+
+    return read_config(folder).get("topology") == "kafka"
 
 
 def _ask(folder: Path, request: Mapping[str, Any]) -> Any:
