@@ -286,7 +286,7 @@ class Root:
         """Later than every epoch that this run has seen."""
         seen = [-1]
         for entry in journal.read(self.folder / "journal.jsonl"):
-            seen += [entry["epoch"], *(epoch for _, epoch, _ in entry["used"])]
+            seen += [entry["epoch"], *(epoch for _, epoch, *_ in entry["used"])]
         return max(seen) + 1
 
     def _status(self, workers: Sequence[Any]) -> dict[str, Any]:

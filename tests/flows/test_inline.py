@@ -13,7 +13,7 @@ import pytest
 from millstream import assembly, training
 from millstream.core.errors import CheckpointError
 from millstream.learner.checkpoint import Checkpoints
-from millstream.learner.learner import fingerprint
+from millstream.learner.ledger import fingerprint
 from millstream.parameters import keeping
 
 SMALL = {

@@ -14,7 +14,7 @@ from millstream import assembly, datasets, training
 from millstream.actor.evaluation import Evaluation, whole_episodes
 from millstream.core.data import Episode
 from millstream.envs import registry as envs
-from millstream.learner.learner import fingerprint
+from millstream.learner.ledger import fingerprint
 from millstream.parameters import keeping
 from tests.actor.making import Counting, policy
 

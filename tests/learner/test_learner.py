@@ -10,7 +10,8 @@ import pytest
 from millstream.core.data import Version
 from millstream.core.errors import Diverged
 from millstream.core.tree import flatten, unflatten
-from millstream.learner.learner import fingerprint, mean_lesson
+from millstream.learner.learner import mean_lesson
+from millstream.learner.ledger import fingerprint
 from millstream.testing import FakeClock
 from tests.agents.rollouts import agent_for
 from tests.learner.making import HYPER, SLOTS, STEPS, Told, feed, learner, one_update
@@ -72,7 +73,8 @@ def test_stale_rollouts_are_dropped_counted_released_and_journalled(told: Told) 
     one_update(of)
     assert of.counters.stale == stale.count and of.counters.trained == 4 * STEPS * SLOTS
     assert stale.stamp in told.released and allowed.stamp in told.released
-    assert told.entries[-1]["dropped"] == [[0, 0, 3]] and told.entries[-1]["used"] == [[0, 0, 4]]
+    assert told.entries[-1]["dropped"] == [[0, 0, 3, stale.count]]
+    assert told.entries[-1]["used"] == [[0, 0, 4, allowed.count]]
     assert told.entries[-2]["dropped"] == [] and told.reports[-1]["lag"] == 1
     assert told.reports[-1]["stale"] == stale.count
 
@@ -90,7 +92,10 @@ def test_lag_zero_takes_only_what_the_newest_policy_made(told: Told) -> None:
     feed(of, 0), feed(of, 1)
     one_update(of)
     of.step()
-    assert of.counters.stale == STEPS * SLOTS and of.between_updates
+    assert of.between_updates and of.counters.stale == 0  # counted with the update that names it
+    feed(of, 2)
+    one_update(of)
+    assert of.counters.stale == STEPS * SLOTS and told.entries[1]["dropped"] == [[0, 0, 1, STEPS * SLOTS]]
 
 
 def test_an_algorithm_that_bears_any_age_drops_nothing(told: Told) -> None:
@@ -131,7 +136,7 @@ def test_a_rollout_of_nothing_but_resets_is_let_go(told: Told) -> None:
     assert of.step() == 0 and told.released == [made.stamp] and of.counters.stale == 0
     feed(of, 1)
     one_update(of)
-    assert told.entries[0]["dropped"] == [[0, 0, 0]]
+    assert told.entries[0]["dropped"] == [[0, 0, 0, 0]]
 
 
 def test_it_finishes_at_the_total_and_takes_no_more(told: Told) -> None:

@@ -1,4 +1,4 @@
-"""What an update learns from, when it is picked from a table."""
+"""What an update learns from: rollouts as they come, or what is picked from a table."""
 
 from __future__ import annotations
 
@@ -7,12 +7,67 @@ from dataclasses import replace
 import numpy as np
 
 from millstream.core.data import NONE, Sample, Version
-from millstream.learner.sources import Picked
+from millstream.core.topics import EXPERIENCES
+from millstream.core.tree import flatten, unflatten
+from millstream.learner.course import Course
+from millstream.learner.sources import Fresh, Picked
 from millstream.replay.cut import transitions
+from millstream.replay.ingest import Ingest
 from millstream.replay.limit import Free
 from millstream.replay.select import Prioritised, Uniform
-from millstream.replay.table import OLDEST, Table
+from millstream.replay.table import OLDEST, Table, queue
+from millstream.wires.memory import MemoryBus
 from tests.replay.making import Worlds
+
+
+def bus_and_fresh(rollouts: int = 2, course: Course | None = None) -> tuple[MemoryBus, Ingest, Fresh]:
+    bus, fresh = MemoryBus(8), queue(16)
+    subscription = bus.subscribe(EXPERIENCES, "learner")
+    return bus, Ingest(subscription, fresh), Fresh(fresh, lambda: rollouts, 0, subscription.release, course)
+
+
+def test_a_rollout_that_is_dropped_is_not_released_before_an_earlier_one_that_waits_to_be_used() -> None:
+    bus, ingest, source = bus_and_fresh()
+    made = [replace(each, stamp=replace(each.stamp, policy=Version(0, number)))
+            for each, number in zip((Worlds(0, 2, 0).rollout(2) for _ in range(2)), (5, 4), strict=True)]  # fmt: skip
+    made[1] = replace(made[1], stamp=replace(made[1].stamp, sequence=1))
+    other = Worlds(1, 2, 0).rollout(2)
+    for each in made:
+        assert bus.publish(EXPERIENCES, each)
+    ingest.step()
+    assert source.take(0, 5, None) is None  # the first is gathered, the second too old
+    again = bus.subscribe(EXPERIENCES, "another").poll(9)
+    assert [delivery.message.stamp.sequence for delivery in again] == [0, 1]  # neither is gone
+    bus.publish(EXPERIENCES, replace(other, stamp=replace(other.stamp, policy=Version(0, 5))))
+    ingest.step()
+    taken = source.take(0, 5, None)
+    assert taken is not None and [stamp.sequence for stamp in taken.owed] == [1]
+    assert [(stamp.sequence, steps) for stamp, steps in taken.dropped] == [(1, 4)]
+    source.give_back(taken)
+    assert bus.subscribe(EXPERIENCES, "third").poll(9) == []
+
+
+def test_what_was_dropped_and_released_is_kept_for_the_update_that_will_name_it() -> None:
+    bus, ingest, source = bus_and_fresh(rollouts=1)
+    world = Worlds(0, 2, 0)
+    bus.publish(EXPERIENCES, world.rollout(2))
+    ingest.step()
+    assert source.take(1, 5, None) is None
+    _, _, other = bus_and_fresh(rollouts=1)
+    other.restore(unflatten(*flatten(source.snapshot())))
+    rollout = world.rollout(3)
+    other.replay.insert(replace(rollout, stamp=replace(rollout.stamp, policy=Version(1, 5))))
+    taken = other.take(1, 5, None)
+    assert taken is not None and [(*stamp.identity, steps) for stamp, steps in taken.dropped] == [(0, 0, 0, 4)]
+    assert taken.steps == 6 and taken.owed == []
+
+
+def test_without_a_course_what_an_earlier_learner_s_policy_made_is_too_old_and_with_one_it_need_not_be() -> None:
+    for course, fresh in ((None, False), (Course([]), True)):
+        _, _, source = bus_and_fresh(rollouts=1, course=course)
+        source.replay.insert(Worlds(0, 2, 0).rollout(2))
+        taken = source.take(1, 0, None)
+        assert (taken is not None) == fresh
 
 
 class Hyper:
@@ -36,7 +91,7 @@ def test_an_update_takes_all_its_minibatches_and_counts_what_came_since_the_last
     give(source, world), give(source, world)
     taken = source.take(0, 5, Hyper)
     assert taken is not None and sum(rollout.slots for rollout in taken.rollouts) == 12
-    assert taken.steps == 12 and [stamp.sequence for stamp in taken.used] == [0, 1] and taken.lag == 4.5
+    assert taken.steps == 12 and [stamp.sequence for stamp, _ in taken.used] == [0, 1] and taken.lag == 4.5
     again = source.take(0, 6, Hyper)
     assert again is not None and (again.steps, again.used, again.lag) == (0, [], 0.0)
 

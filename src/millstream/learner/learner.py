@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,20 +15,12 @@ from millstream.core.data import Array, Batch, Gradients, Lesson, Policy, Versio
 from millstream.core.errors import Diverged
 from millstream.core.ports import Agent, Clock, PolicyStore, Snapshots
 from millstream.learner import batches
+from millstream.learner.course import Course, Refused
+from millstream.learner.ledger import HASHED, Counters, fingerprint, line
+from millstream.learner.refusals import Refusals
 from millstream.learner.sources import Source, Taken
 
 STAGES = ("wait", "prepare", "gradients", "apply", "publish", "checkpoint")
-
-
-@dataclass
-class Counters:
-    """What the ledger shows, in environment steps."""
-
-    updates: int = 0
-    trained: int = 0
-    stale: int = 0
-    samples: int = 0
-    """Gradient samples: steps times epochs."""
 
 
 @dataclass
@@ -54,7 +45,10 @@ class Keeping(Protocol):
 
 
 class Learner:
-    """Takes rollouts from the replay, gives policies to the store."""
+    """Takes rollouts from the replay, gives policies to the store.
+
+    With a course it first redoes what the journal has, and tells nobody of what they know already.
+    """
 
     def __init__(
         self,
@@ -71,15 +65,18 @@ class Learner:
         journal: Callable[[dict[str, Any]], None],
         saver: Keeping,
         let_go: Callable[[], object] = lambda: None,
+        refused: Callable[[], Sequence[Refused]] = tuple,
+        course: Course | None = None,
         total_steps: int,
         schedule: int | None = None,
         shards: int = 2,
         threads: int = 1,
+        hashed: int = HASHED,
     ):
         self.agent, self.state, self.hyper, self.source, self.policies = agent, state, hyper, source, policies
         self.rng, self.clock, self.epoch = rng, clock, epoch
         self.report, self.journal, self.saver, self.let_go = report, journal, saver, let_go
-        self.total_steps, self.shards = total_steps, shards
+        self.total_steps, self.shards, self.hashed = total_steps, shards, hashed
         self.schedule = total_steps if schedule is None else schedule
         """Steps over which hyper-parameters go from their first values to their last."""
         self.counters, self.revision = Counters(), 0
@@ -89,6 +86,9 @@ class Learner:
         self._update: Update | None = None
         self._idle_since: float | None = None
         self._published = False
+        self._refusals, self.course = Refusals(refused), course
+        if course is not None:
+            course.tell = self._event
 
     @property
     def version(self) -> Version:
@@ -98,21 +98,26 @@ class Learner:
     @property
     def finished(self) -> bool:
         """Whether the run's steps are all trained."""
-        return self._update is None and self.counters.trained >= self.total_steps
+        return self._update is None and self.counters.trained >= self.total_steps and not self.redoing
 
     @property
     def between_updates(self) -> bool:
         """Whether nothing is half done: the moment for checkpoints."""
         return self._update is None
 
+    @property
+    def redoing(self) -> bool:
+        """Whether updates of an earlier learner are left to redo: until then policies of it are the newest."""
+        return self.course is not None and self.course.redoing
+
     def step(self) -> int:
         """Publish the first policy, begin an update, or learn from one minibatch."""
-        if not self._published:
+        if self._update is not None:
+            return self._learn(self._update)
+        if not self._published and not self.redoing:
             self._publish()
             return 1
-        if self._update is None:
-            return 0 if self.finished else self._begin()
-        return self._learn(self._update)
+        return 0 if self.finished else self._begin()
 
     def snapshot(self) -> Mapping[str, Any]:
         """All that the next update depends on."""
@@ -121,6 +126,7 @@ class Learner:
             "counters": self.counters,
             "rng": self.rng.bit_generator.state,
             "revision": self.revision,
+            "refused": self._refusals.snapshot(),
             **({"source": self.source.snapshot()} if isinstance(self.source, Snapshots) else {}),
         }
 
@@ -130,6 +136,10 @@ class Learner:
         self.counters = Counters(**snapshot["counters"])
         self.rng.bit_generator.state = snapshot["rng"]
         self.revision = snapshot["revision"]
+        if "refused" in snapshot:
+            self._refusals.restore(snapshot["refused"])
+        if self.course is not None:
+            self.course.begin(self.counters.updates)
         if isinstance(self.source, Snapshots) and "source" in snapshot:
             self.source.restore(snapshot["source"])
 
@@ -148,7 +158,6 @@ class Learner:
         """Start an update as soon as there is enough for one."""
         hyper = self._hyper_now()
         taken = self.source.take(self.epoch, self.counters.updates, hyper)
-        self.counters.stale += self.source.shed()
         if taken is None:
             if self._idle_since is None:
                 self._idle_since = self.clock.monotonic()
@@ -219,8 +228,7 @@ class Learner:
 
     def _end(self, update: Update) -> int:
         """A new policy first, then credit goes back: an actor that may go on finds it."""
-        self.counters.updates += 1
-        self.counters.trained += update.taken.steps
+        self.counters.take(update.taken)
         lesson = dict(mean_lesson(update.lessons))
         if hasattr(self.agent, "digest"):
             lesson |= self.agent.digest(update.batch)
@@ -229,12 +237,12 @@ class Learner:
         if update.taken.keys is not None and hasattr(self.agent, "priorities"):
             priorities = self.agent.priorities(self.state, update.batch, update.hyper)
             self.source.reprioritise(update.taken.keys, priorities)
-        self._publish()
+        if not self.redoing:
+            self._publish()
         self._update = None
         self.source.give_back(update.taken)
         self.seconds["publish"] += self.clock.monotonic() - started
-        self._write_down(update)
-        self._tell(update, lesson)
+        self._account(update, lesson)
         started = self.clock.monotonic()
         self.saver.save_when_due(self)
         self.seconds["checkpoint"] += self.clock.monotonic() - started
@@ -257,19 +265,29 @@ class Learner:
         """Hyper-parameters as their schedules have them by now."""
         return self.hyper.at(self.counters.trained / self.schedule) if hasattr(self.hyper, "at") else self.hyper
 
-    def _write_down(self, update: Update) -> None:
+    def _account(self, update: Update, lesson: Lesson) -> None:
+        """Write down and tell what was done, or compare it with what was written down before."""
+        entry = update.taken.entry
+        self._refusals.collect()
+        refused = self._refusals.counted(None if entry is None else entry.refused)
+        self.counters.refuse(refused)
+        if entry is None:
+            self._write_down(update, refused)
+            self._tell(update, lesson)
+        elif self.course is not None:
+            self.course.done(entry, self._fingerprint)
+            self.seconds = dict.fromkeys(STAGES, 0.0)
+
+    def _write_down(self, update: Update, refused: Sequence[Refused]) -> None:
         """The journal: which rollouts were used or dropped, in order."""
-        entry: dict[str, Any] = {
-            "update": self.counters.updates,
-            "epoch": self.epoch,
-            "used": [list(stamp.identity) for stamp in update.taken.used],
-            "dropped": [list(stamp.identity) for stamp in update.taken.dropped],
-            "revision": self.revision,
-            "steps": self.counters.trained,
-        }
-        if self.counters.updates % 100 == 0:
-            entry["weights"] = fingerprint(self.agent.policy(self.state, self.hyper).tensors)
-        self.journal(entry)
+        hashed = self._fingerprint() if self.counters.updates % self.hashed == 0 else None
+        self.journal(line(self.counters, self.version, self.revision, update.taken, refused, hashed))
+
+    def _fingerprint(self) -> str:
+        return fingerprint(self.agent.policy(self.state, self.hyper).tensors)
+
+    def _event(self, level: str, text: str) -> None:
+        self.report({"kind": "event", "level": level, "text": text, "at": self.clock.now()})
 
     def _tell(self, update: Update, lesson: Lesson) -> None:
         self.report(
@@ -279,6 +297,7 @@ class Learner:
                 "version": [self.epoch, self.counters.updates],
                 "steps": self.counters.trained,
                 "stale": self.counters.stale,
+                "refused": dict(self.counters.refused),
                 "samples": self.counters.samples,
                 "lag": update.taken.lag,
                 "queue": self.source.waiting,
@@ -299,12 +318,3 @@ def mean_lesson(lessons: Sequence[Lesson], weights: Sequence[float] | None = Non
     return {
         name: sum(lesson[name] * weight for lesson, weight in zip(lessons, weights, strict=True)) for name in lessons[0]
     }
-
-
-def fingerprint(tensors: Mapping[str, Array]) -> str:
-    """A hash that two equal policies share."""
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(np.ascontiguousarray(tensors[name]).tobytes())
-    return digest.hexdigest()

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from millstream.core.data import NONE, Array, Rollout, Stamp, Version
 from millstream.core.ports import Replay, Snapshots
+from millstream.learner.course import Course, Entry
+
+Counted: TypeAlias = tuple[Stamp, int]
+"""A rollout, and how many environment steps of it count."""
 
 
 @dataclass
@@ -18,13 +23,21 @@ class Taken:
 
     rollouts: list[Rollout]
     lag: float
-    used: list[Stamp]
-    """Rollouts that this update was the first to see."""
-    dropped: list[Stamp] = field(default_factory=list)
-    steps: int = 0
-    """Environment steps that count as trained with this update."""
+    used: list[Counted]
+    """Rollouts that this update was the first to see: their steps count as trained with it."""
+    dropped: list[Counted] = field(default_factory=list)
+    """Rollouts that were too old: their steps count as stale with it."""
+    owed: list[Stamp] = field(default_factory=list)
+    """Those of them that are released with it, because earlier ones of their actors are used by it."""
     keys: Array | None = None
     """Of items whose priorities matter."""
+    entry: Entry | None = None
+    """What it does again, if it does."""
+
+    @property
+    def steps(self) -> int:
+        """Environment steps that count as trained with this update."""
+        return sum(steps for _, steps in self.used)
 
 
 class Source(Protocol):
@@ -37,9 +50,6 @@ class Source(Protocol):
     def take(self, epoch: int, updates: int, hyper: Any) -> Taken | None:
         """Enough for an update, or None while there is not."""
 
-    def shed(self) -> int:
-        """Steps that were dropped as too old since the last call."""
-
     def reprioritise(self, keys: Array, priorities: Array) -> None:
         """How much each of the items taken still surprises."""
 
@@ -48,15 +58,24 @@ class Source(Protocol):
 
 
 class Fresh:
-    """Rollouts in the order of their actors, each once; those of a policy that is too old are dropped."""
+    """Rollouts in the order of their actors, each once; those of a policy that is too old are dropped.
+
+    While a course lasts, those that it names are used and dropped, and nothing else decides.
+    """
 
     def __init__(
-        self, replay: Replay, rollouts: Callable[[], int], max_lag: int | None, release: Callable[[Stamp], None]
+        self,
+        replay: Replay,
+        rollouts: Callable[[], int],
+        max_lag: int | None,
+        release: Callable[[Stamp], None],
+        course: Course | None = None,
     ):
         self.replay, self.rollouts, self.max_lag, self.release = replay, rollouts, max_lag, release
+        self.course = course
         self._gathered: list[Rollout] = []
-        self._dropped: list[Stamp] = []
-        self._stale = 0
+        self._dropped: list[Counted] = []
+        self._owed: list[Stamp] = []
 
     @property
     def waiting(self) -> int:
@@ -65,46 +84,89 @@ class Fresh:
 
     def take(self, epoch: int, updates: int, hyper: Any) -> Taken | None:
         """Gather until there are enough."""
-        while len(self._gathered) < self.rollouts():
-            sample = self.replay.sample(1)
-            if sample is None:
-                return None
-            for rollout in sample.rollouts:
-                # a rollout of nothing but resets has no row to learn from
-                useful = rollout.count and self._fresh(rollout, epoch, updates)
-                self._gathered.append(rollout) if useful else self._drop(rollout)
+        entry = self.course.due(updates + 1) if self.course else None
+        judge = partial(self._judge, epoch, updates)
+        if not (self._gather(judge) if entry is None else self._gather_again(entry, judge)):
+            return None
         # in the order of their actors: which of them was quicker must not matter
         rollouts = sorted(self._gathered, key=lambda rollout: rollout.stamp.identity)
         lag = float(np.mean([updates - rollout.stamp.policy.number for rollout in rollouts]))
-        stamps, steps = [rollout.stamp for rollout in rollouts], sum(rollout.count for rollout in rollouts)
-        taken = Taken(rollouts, lag, stamps, self._dropped, steps)
-        self._gathered, self._dropped = [], []
+        used = [(rollout.stamp, rollout.count) for rollout in rollouts]
+        taken = Taken(rollouts, lag, used, self._dropped, self._owed, entry=entry)
+        self._gathered, self._dropped, self._owed = [], [], []
+        if self.course and entry:
+            self.course.took()
         return taken
-
-    def shed(self) -> int:
-        """Of policies that were too old."""
-        stale, self._stale = self._stale, 0
-        return stale
 
     def reprioritise(self, keys: Array, priorities: Array) -> None:
         """Each is used once: nothing to tell."""
 
     def give_back(self, taken: Taken) -> None:
         """Credit goes back to the actors."""
-        for rollout in taken.rollouts:
-            self.release(rollout.stamp)
+        for stamp in (*(rollout.stamp for rollout in taken.rollouts), *taken.owed):
+            self.release(stamp)
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """What was dropped since the last update and does not come again."""
+        owed = {stamp.identity for stamp in self._owed}
+        gone = [[*stamp.identity, steps] for stamp, steps in self._dropped if stamp.identity not in owed]
+        return {"dropped": gone}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """It belongs to the next update."""
+        for actor, epoch, sequence, steps in snapshot["dropped"]:
+            self._dropped.append((Stamp("", actor, epoch, sequence, NONE, 0.0), steps))
+            if self.course:
+                self.course.came((actor, epoch, sequence))
+
+    def _gather(self, judge: Callable[[Rollout], None]) -> bool:
+        while len(self._gathered) < self.rollouts():
+            sample = self.replay.sample(1)
+            if sample is None:
+                return False
+            for rollout in sample.rollouts:
+                judge(rollout)
+        return True
+
+    def _gather_again(self, entry: Entry, judge: Callable[[Rollout], None]) -> bool:
+        """Those that the entry names, as they come."""
+        assert self.course is not None
+        used, dropped = set(entry.used), set(entry.dropped)
+        while len(self._gathered) + len(self._dropped) < len(used) + len(dropped):
+            sample = self.replay.sample(1)
+            if sample is None:
+                return False
+            for rollout in sample.rollouts:
+                if rollout.stamp.identity in used:
+                    self._gathered.append(rollout)
+                elif rollout.stamp.identity in dropped:
+                    self._drop(rollout, later=True)
+                else:
+                    self.course.abandon(f"rollout {list(rollout.stamp.identity)} came, which it does not name")
+                    judge(rollout)
+                    return False
+        return True
+
+    def _judge(self, epoch: int, updates: int, rollout: Rollout) -> None:
+        # a rollout of nothing but resets has no row to learn from
+        useful = rollout.count and self._fresh(rollout, epoch, updates)
+        self._gathered.append(rollout) if useful else self._drop(rollout)
 
     def _fresh(self, rollout: Rollout, epoch: int, updates: int) -> bool:
-        """What an earlier learner's policy made counts as too old where age is bounded."""
+        """What an earlier learner's policy made counts as too old where age is bounded, unless it was redone."""
         if self.max_lag is None:
             return True
         policy = rollout.stamp.policy
-        return policy.epoch == epoch and updates - policy.number <= self.max_lag
+        known = policy.epoch == epoch or (self.course is not None and self.course.made(policy))
+        return known and updates - policy.number <= self.max_lag
 
-    def _drop(self, rollout: Rollout) -> None:
-        self._stale += rollout.count
-        self._dropped.append(rollout.stamp)
-        self.release(rollout.stamp)
+    def _drop(self, rollout: Rollout, later: bool = False) -> None:
+        """Release it at once, unless that would release one that waits to be used."""
+        self._dropped.append((rollout.stamp, rollout.count))
+        if later or any(each.stamp.actor == rollout.stamp.actor for each in self._gathered):
+            self._owed.append(rollout.stamp)
+        else:
+            self.release(rollout.stamp)
 
 
 class KeptReplay(Replay, Snapshots, Protocol):
@@ -112,11 +174,14 @@ class KeptReplay(Replay, Snapshots, Protocol):
 
 
 class Picked:
-    """Minibatches from a table. Steps count as trained when they are in it and an update has passed."""
+    """Minibatches from a table. Steps count as trained when they are in it and an update has passed.
 
-    def __init__(self, table: KeptReplay):
-        self.table = table
-        self._arrived: list[tuple[Stamp, int]] = []
+    While a course lasts, an update begins when exactly those rollouts have come that it names.
+    """
+
+    def __init__(self, table: KeptReplay, course: Course | None = None):
+        self.table, self.course = table, course
+        self._arrived: list[Counted] = []
 
     def note(self, rollout: Rollout) -> None:
         """This one is in the table now."""
@@ -129,22 +194,23 @@ class Picked:
 
     def take(self, epoch: int, updates: int, hyper: Any) -> Taken | None:
         """All minibatches of an update at once."""
+        entry = self.course.due(updates + 1) if self.course else None
+        if entry is not None and not self._complete(entry):
+            return None
         sample = self.table.sample(hyper.minibatch * hyper.gradients)
         if sample is None:
             return None
+        if self.course and entry:
+            self.course.took()
         rollouts = list(sample.rollouts)
         if sample.weights is not None:
             rollouts = [_weighed(rollout, sample.weights) for rollout in rollouts]
         arrived, self._arrived = self._arrived, []
         # what was recorded elsewhere is of no policy of this run, and behind none of them
         lags = [updates - stamp.policy.number for stamp, _ in arrived if stamp.policy != NONE]
-        return Taken(
-            rollouts,
-            float(np.mean(lags)) if lags else 0.0,
-            [stamp for stamp, _ in arrived],
-            steps=sum(steps for _, steps in arrived),
-            keys=None if sample.weights is None else sample.keys,
-        )
+        lag = float(np.mean(lags)) if lags else 0.0
+        keys = None if sample.weights is None else sample.keys
+        return Taken(rollouts, lag, arrived, keys=keys, entry=entry)
 
     def snapshot(self) -> Mapping[str, Any]:
         """The table, and what came into it since the last update."""
@@ -158,10 +224,9 @@ class Picked:
             (Stamp("", actor, epoch, sequence, Version(*policy), 0.0), steps)
             for actor, epoch, sequence, *policy, steps in snapshot["arrived"]
         ]
-
-    def shed(self) -> int:
-        """None: a table bears any age."""
-        return 0
+        if self.course:
+            for stamp, _ in self._arrived:
+                self.course.came(stamp.identity)
 
     def reprioritise(self, keys: Array, priorities: Array) -> None:
         """The table remembers."""
@@ -169,6 +234,15 @@ class Picked:
 
     def give_back(self, taken: Taken) -> None:
         """Nothing: the table copied what it holds."""
+
+    def _complete(self, entry: Entry) -> bool:
+        """Whether those that the entry names have come, in its order."""
+        assert self.course is not None
+        there = tuple(stamp.identity for stamp, _ in self._arrived)
+        if there != entry.used[: len(there)]:
+            self.course.abandon(f"rollouts came otherwise than update {entry.update} names them")
+            return False
+        return len(there) == len(entry.used)
 
 
 def _weighed(rollout: Rollout, importance: Array) -> Rollout:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from millstream.core.errors import ConfigError
@@ -51,4 +52,20 @@ class SamplesPerInsert:
         return ahead <= max(self.slack, count / self.ratio)
 
 
-Limit = Free | SamplesPerInsert
+@dataclass(frozen=True)
+class Lifted:
+    """Another limit, which holds nobody back as long as `lifted` says so: what is done again was allowed before."""
+
+    limit: Free | SamplesPerInsert
+    lifted: Callable[[], bool]
+
+    def may_insert(self, inserted: int, sampled: int, count: int) -> bool:
+        """As the other says, unless it is lifted."""
+        return self.lifted() or self.limit.may_insert(inserted, sampled, count)
+
+    def may_sample(self, inserted: int, sampled: int, count: int) -> bool:
+        """As the other says, unless it is lifted."""
+        return self.lifted() or self.limit.may_sample(inserted, sampled, count)
+
+
+Limit = Free | SamplesPerInsert | Lifted

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from millstream.core.data import Rollout, Stamp, Version
-from millstream.core.errors import ConfigError
+from millstream.core.errors import CheckpointError, ConfigError
 from millstream.replay.cut import Sequences, Windows
 from millstream.replay.kinds import FRAMES, Kind
 from millstream.replay.memory import Memory
@@ -183,6 +183,22 @@ class Steps:
         }
         if self._pieces:
             self._pieces.restore(outline["pieces"])
+
+    def refill(self, outline: Mapping[str, Any], row: int, rollouts: Iterable[Rollout]) -> None:
+        """The same rows at the same places, from the rollouts that they came from; the first began at that row."""
+        if not outline:
+            return
+        frame = outline["blocks"][0][2] if outline["blocks"] else outline["frame"]
+        empty = {"row": row, "rows": 0, "frame": frame, "blocks": [], "newest": []}
+        self.revive({**outline, **empty, "pieces": {"first": 0, "starts": np.zeros(0, np.int64)}})
+        for rollout in rollouts:
+            self.write(rollout)
+        if (self.row + self.rows, self.frame) != (outline["row"] + outline["rows"], outline["frame"]):
+            raise CheckpointError(
+                f"these rollouts end with row {self.row + self.rows} and frame {self.frame}, "
+                f"the table with {outline['row'] + outline['rows']} and {outline['frame']}"
+            )
+        self.revive(outline)  # it also knows rollouts that have left, and how items were numbered
 
     def columns(self) -> dict[str, np.ndarray]:
         """The part of the memory that is this table's: records as bytes, and frames."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,12 +91,16 @@ class Table:
             self.select.reprioritise(fresh + blank, np.zeros(len(blank)))
         return True
 
+    def ready(self, size: int) -> bool:
+        """Whether `size` items can be picked now."""
+        enough = size if self._used_up else 1
+        return size > 0 and self.store.count >= enough and self.limit.may_sample(self.inserted, self.sampled, size)
+
     def sample(self, size: int) -> Sample | None:
         """Pick `size` items; None when that is not possible yet."""
-        store = self.store
-        enough = size if self._used_up else 1
-        if size < 1 or store.count < enough or not self.limit.may_sample(self.inserted, self.sampled, size):
+        if not self.ready(size):
             return None
+        store = self.store
         keys, weights = self.select.pick(size, store.first, store.count, self.rng)
         if isinstance(self.select, Uniform):
             self._avoid_blanks(keys)
@@ -123,6 +127,16 @@ class Table:
         self._count(snapshot)
         self.store.restore(snapshot["store"])
         self._archive = Archive()  # what is on disk is of other rows
+
+    def outline(self) -> Mapping[str, Any]:
+        """The same without the steps themselves, for who can give the rollouts again that they came from."""
+        return {**self._counters(), "store": self._kept()[0].outline()}
+
+    def refill(self, outline: Mapping[str, Any], row: int, rollouts: Iterable[Rollout]) -> None:
+        """Continue exactly there: of all rollouts that are still in it, even in part, the first began at that row."""
+        self._kept()[0].refill(outline["store"], row, rollouts)
+        self._count(outline)
+        self._archive = Archive()
 
     def save(self, folder: Path | str) -> None:
         """Into a folder, whole or not at all; what it holds already is not written again."""
