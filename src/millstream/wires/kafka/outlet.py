@@ -17,9 +17,9 @@ _GONE = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL,
 class Outlet:
     """Takes messages for the broker. Nothing here waits, but for `flush`."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._producer: Producer = cluster.producer()
+    def __init__(self, cluster: Cluster, more: Mapping[str, Any] | None = None) -> None:
+        self._cluster, self._more = cluster, more
+        self._producer: Producer = cluster.producer(more)
         self._broken = False
         self.renewed: list[Callable[[], None]] = []
         """Who wants to know that what was not acknowledged is lost with the old client."""
@@ -57,8 +57,10 @@ class Outlet:
         """Hear what was acknowledged; start anew with a client that has given up."""
         self._producer.poll(0)
         if self._broken:
+            self._producer.purge()
+            self._producer.poll(0)  # who sent what was thrown away hears of it
             self._broken = False
-            self._producer = self._cluster.producer()
+            self._producer = self._cluster.producer(self._more)
             for tell in self.renewed:
                 tell()
 
