@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from millstream.core.data import NONE, Version
 from millstream.core.errors import Fenced, MillError, Unavailable
-from millstream.wires.kafka.cluster import PART_BYTES, PATIENCE, Cluster, words
+from millstream.wires.kafka.cluster import PART_BYTES, PATIENCE, Cluster, unmixed, words
 from millstream.wires.kafka.looking import Looking
 from millstream.wires.kafka.notes import Life
 from millstream.wires.kafka.topics import Names
@@ -180,7 +180,8 @@ class Announcer:
         """Until it is done, however long the broker is away."""
         while True:
             try:
-                return self._attempt(records)
+                with unmixed():
+                    return self._attempt(records)
             except KafkaException as error:
                 self._recover(error)
 
@@ -224,7 +225,8 @@ class Announcer:
     def _aborted(self) -> bool:
         """Whether the client could forget its transaction, and go on."""
         try:
-            self._insist(self._producer.abort_transaction)
+            with unmixed():
+                self._insist(self._producer.abort_transaction)
         except KafkaException:
             return False
         return True

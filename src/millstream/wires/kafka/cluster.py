@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -168,7 +169,7 @@ def _plain(name: str) -> ConfigError:
     )
 
 
-def words(error: KafkaException) -> str:
+def words(error: Exception) -> str:
     """What a client complained of."""
     found = error.args[0] if error.args else error
     return found.str() if isinstance(found, KafkaError) else str(found)
@@ -177,6 +178,17 @@ def words(error: KafkaException) -> str:
 def partitions_of(topic: str, count: int, offset: Callable[[int], int]) -> list[TopicPartition]:
     """All partitions of a topic, each from where it should be read."""
     return [TopicPartition(topic, index, offset(index)) for index in range(count)]
+
+
+@contextmanager
+def unmixed() -> Iterator[None]:
+    """A fatal error is raised by whatever call hears of it; when a callback ran in there, both come in one."""
+    try:
+        yield
+    except SystemError as error:
+        if isinstance(error.__cause__, KafkaException):
+            raise error.__cause__ from None
+        raise
 
 
 def some(consumer: Consumer, limit: int, patience: float) -> list[Message]:

@@ -267,3 +267,8 @@ class Experiences:
 def source_of(partition: int) -> str:
     """What a partition is called in positions."""
     return f"actor-{partition}"
+
+
+def partition_of(source: str) -> int:
+    """The inverse."""
+    return int(source.removeprefix("actor-"))
