@@ -56,6 +56,7 @@ FENCED = {
     "envpool": ("envs/envpool.py",),
     "grpc": ("wires/line.py", "services/", "protos/"),
     "grpc_health": ("services/",),
+    "confluent_kafka": ("wires/kafka/",),
     "google": ("protos/",),
     "cv2": ("envs/",),
     "PIL": ("envs/",),

@@ -1,7 +1,7 @@
 """What the learner says to its actors: weights and credit, in transactions, from a thread of its own.
 
-The learner never waits for the broker: of several policies that wait, the newest goes. A second learner of the same run fences
-the first by the transactional id; the first hears of it here.
+The learner never waits for the broker: of several policies that wait, the newest goes. A second learner of the same run
+fences the first by the transactional id; the first hears of it here.
 """
 
 from __future__ import annotations
@@ -10,40 +10,84 @@ import json
 import threading
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from millstream.core.data import NONE, Version
 from millstream.core.errors import Fenced, MillError, Unavailable
-from millstream.wires.kafka.cluster import PART_BYTES, PATIENCE, Cluster, words
-from millstream.wires.kafka.topics import Names, tail
+from millstream.wires.kafka.cluster import PART_BYTES, PATIENCE, Cluster, unmixed, words
+from millstream.wires.kafka.looking import Looking
+from millstream.wires.kafka.notes import Life
+from millstream.wires.kafka.topics import Names
 
 _PART = PART_BYTES - 4096
 _SLOTS = 3
-_TRANSACTION = 10_000
-"""Milliseconds after which the broker gives a transaction up; readers wait no longer for a dead learner."""
+_TRANSACTION = 30_000
+"""Milliseconds after which the broker gives a transaction up; a policy must be written in this time."""
 _ITS_RECORD = 1.0
 """Seconds within which one that has fenced us has written its record."""
-_MOST_LIVES = 256
+_MOST_LIVES = 128
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+_Record = tuple[str, bytes, list[tuple[str, bytes]]]
+"""Key, value, headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What every small record on the topic tells: who the learner is, and where the newest policy is."""
+
+    epoch: int = -1
+    version: Version = NONE
+    start: int | None = None
+    """The offset of the policy's first part."""
+
+    @classmethod
+    def of(cls, message: Message) -> Standing | None:
+        """As a record tells it; None when it is a part of a policy, or not ours."""
+        value = message.value()
+        if value is None or not value.startswith(b'{"') or dict(message.headers() or ()).get("version"):
+            return None
+        try:
+            about = json.loads(value)
+            version = Version(*about["version"])
+            start = message.offset() - about["parts"] if "parts" in about else about["start"]
+            return cls(int(about["epoch"]), version, start)
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def told(self) -> dict[str, Any]:
+        """For a record that is no policy."""
+        return {"epoch": self.epoch, "version": [self.version.epoch, self.version.number], "start": self.start}
+
+
+def standing(looking: Looking) -> Standing:
+    """As the newest record tells it."""
+    records = looking.tail(lambda records: any(map(Standing.of, records)))
+    return next((found for found in map(Standing.of, reversed(records)) if found is not None), Standing())
 
 
 class Announcer:
     """The one who may write to `model_updates`."""
 
-    def __init__(self, cluster: Cluster, names: Names, run: str) -> None:
+    def __init__(self, cluster: Cluster, names: Names, run: str, credits: Mapping[Life, int] | None = None) -> None:
         self._cluster, self._topic, self._run = cluster, names.model_updates, run
-        self._credits: dict[int, tuple[int, int]] = {}
+        self._credits: dict[Life, int] = dict(credits or {})
         self._policy: tuple[Version, bytes] | None = None
-        self._dirty = self._busy = self._closing = False
+        self._dirty, self._busy = bool(credits), False
+        self._closes_by: float | None = None
         self._error: MillError | None = None
         self._wake = threading.Condition()
+        self._written: int | None = None
         self._producer = self._open()
-        self.found = self._last()
+        found = self._look()
+        self.found = found.version
         """The version of the newest policy that stood there before."""
-        self.epoch = self._last_epoch() + 1
+        self.epoch = found.epoch + 1
         """Ours; larger than that of every learner before."""
+        self._standing = Standing(self.epoch, found.version, found.start)
         self._say_so()
         self._thread = threading.Thread(target=self._run_thread, name="announcer", daemon=True)
         self._thread.start()
@@ -55,12 +99,12 @@ class Announcer:
             self._policy = (version, body)
             self._wake.notify()
 
-    def credit(self, actor: int, epoch: int, sequence: int) -> None:
+    def credit(self, life: Life, sequence: int) -> None:
         """Put an actor's credit on its way."""
         with self._wake:
             self._raise()
-            self._credits.pop(actor, None)
-            self._credits[actor] = (epoch, sequence)
+            self._credits.pop(life, None)
+            self._credits[life] = sequence
             while len(self._credits) > _MOST_LIVES:
                 self._credits.pop(next(iter(self._credits)))  # not heard of for longest
             self._dirty = True
@@ -79,42 +123,49 @@ class Announcer:
     def close(self) -> None:
         """Say what is left to say, as far as a broker listens."""
         with self._wake:
-            self._closing = True
+            self._closes_by = time.monotonic() + PATIENCE
             self._wake.notify()
-        self._thread.join(PATIENCE)
+        self._thread.join(2 * PATIENCE)
 
     # --- the thread --------------------------------------------------------------------------------------------------
 
     def _run_thread(self) -> None:
-        while True:
+        try:
+            while self._say_next():
+                pass
+        except (MillError, KafkaException) as error:
             with self._wake:
+                self._error = error if isinstance(error, MillError) else self._cannot(error)
                 self._busy = False
                 self._wake.notify_all()
-                while not (self._policy or self._dirty or self._closing):
-                    self._wake.wait()
-                if self._policy is None and not self._dirty:
-                    return
-                policy, credits = self._policy, dict(self._credits)
-                self._policy, self._dirty, self._busy = None, False, True
-            try:
-                self._commit(self._records(policy, credits))
-            except MillError as error:
-                with self._wake:
-                    self._error, self._busy = error, False
-                    self._wake.notify_all()
-                return
 
-    def _records(
-        self, policy: tuple[Version, bytes] | None, credits: dict[int, tuple[int, int]]
-    ) -> list[tuple[str, bytes, list[tuple[str, bytes]]]]:
-        """(key, value, headers) of one transaction; the manifest comes last."""
-        paid = {str(actor): list(credit) for actor, credit in credits.items()}
+    def _say_next(self) -> bool:
+        """Wait for something to say, and say it; False when there is nothing and never will be."""
+        with self._wake:
+            self._busy = False
+            self._wake.notify_all()
+            while not (self._policy or self._dirty or self._closes_by):
+                self._wake.wait()
+            if self._policy is None and not self._dirty:
+                return False
+            policy, credits = self._policy, dict(self._credits)
+            self._policy, self._dirty, self._busy = None, False, True
+        self._commit(self._records(policy, credits))
+        if policy is not None and self._written is not None:
+            self._standing = Standing(self.epoch, policy[0], self._written)
+        return True
+
+    def _records(self, policy: tuple[Version, bytes] | None, credits: Mapping[Life, int]) -> list[_Record]:
+        """Those of one transaction; the manifest comes last."""
+        paid = {f"{actor}/{epoch}": sequence for (actor, epoch), sequence in credits.items()}
         if policy is None:
-            return [(f"{self._run}/credits", json.dumps({"epoch": self.epoch, "credits": paid}).encode(), [])]
+            return [(f"{self._run}/credits", _json(self._standing.told() | {"credits": paid}), [])]
         version, body = policy
         slot, number = version.number % _SLOTS, f"{version.epoch}.{version.number}".encode()
         parts = [body[start : start + _PART] for start in range(0, len(body), _PART)]
-        records = [(f"{self._run}/{slot}/{index}", part, [("version", number)]) for index, part in enumerate(parts)]
+        records: list[_Record] = [
+            (f"{self._run}/{slot}/{index}", part, [("version", number)]) for index, part in enumerate(parts)
+        ]
         manifest = {
             "version": [version.epoch, version.number],
             "epoch": self.epoch,
@@ -123,92 +174,115 @@ class Announcer:
             "checksum": zlib.crc32(body),
             "credits": paid,
         }
-        return [*records, (self._run, json.dumps(manifest).encode(), [])]
+        return [*records, (self._run, _json(manifest), [])]
 
-    def _commit(self, records: Sequence[tuple[str, bytes, list[tuple[str, bytes]]]]) -> None:
+    def _commit(self, records: Sequence[_Record]) -> None:
         """Until it is done, however long the broker is away."""
         while True:
             try:
-                self._producer.begin_transaction()
-                for key, value, headers in records:
-                    self._produce(key, value, headers)
-                self._producer.commit_transaction(PATIENCE)
-                return
+                with unmixed():
+                    return self._attempt(records)
             except KafkaException as error:
                 self._recover(error)
-                if self._closing and not error.args[0].retriable():
-                    raise Unavailable(f"the last words to {self._topic} were lost: {words(error)}") from error
 
-    def _produce(self, key: str, value: bytes, headers: list[tuple[str, bytes]]) -> None:
+    def _attempt(self, records: Sequence[_Record]) -> None:
+        self._written = None
+        self._producer.begin_transaction()
+        for record in records:
+            self._produce(record)
+        self._producer.flush(PATIENCE)
+        self._insist(self._producer.commit_transaction)
+
+    def _produce(self, record: _Record) -> None:
+        key, value, headers = record
         while True:
             try:
-                return self._producer.produce(self._topic, value, key, headers=headers)
+                return self._producer.produce(self._topic, value, key, headers=headers, on_delivery=self._heard)
             except BufferError:
                 self._producer.poll(0.05)
+
+    def _heard(self, error: KafkaError | None, message: Message) -> None:
+        if error is None and self._written is None:
+            self._written = message.offset()  # of the first
+
+    def _insist(self, call: Callable[[float], None]) -> None:
+        """What only took too long must be called again: the client goes on with it meanwhile."""
+        while True:
+            try:
+                return call(PATIENCE)
+            except KafkaException as error:
+                if not error.args[0].retriable() or error.args[0].txn_requires_abort():
+                    raise
+                self._give_up_when_closing(error)
 
     def _recover(self, error: KafkaException) -> None:
         """After this the transaction can be tried again; Fenced when it must not be."""
         trouble: KafkaError = error.args[0]
-        if trouble.code() not in _FENCED and not trouble.fatal():
-            try:
-                self._producer.abort_transaction(PATIENCE)
-                return
-            except KafkaException as worse:
-                if not (worse.args[0].fatal() or worse.args[0].code() in _FENCED):
-                    return  # still away: begin_transaction says so again
-        self._reopen()
+        self._give_up_when_closing(error)
+        if trouble.code() in _FENCED or trouble.fatal() or not self._aborted():
+            self._reopen()
+
+    def _aborted(self) -> bool:
+        """Whether the client could forget its transaction, and go on."""
+        try:
+            with unmixed():
+                self._insist(self._producer.abort_transaction)
+        except KafkaException:
+            return False
+        return True
 
     def _reopen(self) -> None:
         """The broker gave us up for long silence, or another learner is at work: its record tells which."""
         ends = time.monotonic() + _ITS_RECORD
         while time.monotonic() < ends:
-            if self._last_epoch() > self.epoch:
-                raise Fenced(f"another learner has taken over {self._run}, so this one must end")
+            self._check_fence()
         self._producer = self._open()
+        self._check_fence()  # now that whatever another had under way is over
+
+    def _check_fence(self) -> None:
+        try:
+            epoch = self._look().epoch
+        except Unavailable as error:
+            self._give_up_when_closing(error)
+            epoch = self.epoch  # nobody answers: asked again
+        if epoch > self.epoch:
+            raise Fenced(f"another learner has taken over {self._run}, so this one must end")
+
+    def _give_up_when_closing(self, error: Exception) -> None:
+        if self._closes_by is not None and time.monotonic() > self._closes_by:
+            raise Unavailable(f"the last words to {self._topic} were lost: {words(error)}") from error
 
     # --- beginning ---------------------------------------------------------------------------------------------------
 
     def _open(self) -> Producer:
         producer = self._cluster.producer(
-            **{
+            {
                 "transactional.id": f"{self._topic}.learner",
                 "transaction.timeout.ms": _TRANSACTION,
                 "message.timeout.ms": _TRANSACTION,
             }
         )
-        while True:
-            try:
-                producer.init_transactions(PATIENCE)
-                return producer
-            except KafkaException as error:
-                if not error.args[0].retriable():
-                    raise Unavailable(f"{self._topic} cannot be written: {words(error)}") from error
+        try:
+            self._insist(producer.init_transactions)
+        except KafkaException as error:
+            raise self._cannot(error) from error
+        return producer
 
     def _say_so(self) -> None:
-        about = {"epoch": self.epoch, "started_at": time.time()}
-        self._commit([(f"{self._run}/learner", json.dumps(about).encode(), [])])
+        about = self._standing.told() | {"started_at": time.time()}
+        self._commit([(f"{self._run}/learner", _json(about), [])])
 
-    def _last_epoch(self) -> int:
-        return max((epoch for epoch in map(_epoch, self._tail()) if epoch is not None), default=-1)
+    def _look(self) -> Standing:
+        with Looking(self._cluster, self._topic) as looking:
+            return standing(looking)
 
-    def _last(self) -> Version:
-        manifests = [json.loads(each.value()) for each in self._tail() if each.key() == self._run.encode()]
-        return max((Version(*each["version"]) for each in manifests), default=NONE)
-
-    def _tail(self) -> list[Message]:
-        return tail(self._cluster, self._topic, lambda records: any(_epoch(each) is not None for each in records))
+    def _cannot(self, error: KafkaException) -> Unavailable:
+        return Unavailable(f"{self._topic} cannot be written: {words(error)}")
 
     def _raise(self) -> None:
         if self._error is not None:
             raise self._error
 
 
-def _epoch(message: Message) -> int | None:
-    """The learner's epoch, where a record tells it."""
-    if message.value() is None or not message.value().startswith(b'{"'):
-        return None
-    try:
-        epoch = json.loads(message.value()).get("epoch")
-    except ValueError:
-        return None
-    return epoch if isinstance(epoch, int) else None
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value).encode()

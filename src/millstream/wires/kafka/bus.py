@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 from millstream.core.data import Rollout
@@ -78,15 +78,16 @@ class KafkaBus:
 
     def close(self, seconds: float = PATIENCE) -> None:
         """Send what is left, as far as a broker listens, and let go."""
-        self.outlet.flush(seconds)
         for reader in self._readers:
             reader.close()
+        self.sending.flush(seconds)
+        self.outlet.flush(seconds)
 
     def _command(self, body: bytes) -> bool:
-        """A command is given when the broker has it."""
+        """A command is given when the broker has it; one that could not be given in time is not given later."""
         heard: list[Any] = []
-        told: Callable[..., None] = lambda error, message: heard.append(error)  # noqa: E731
-        sent = self.outlet.send(COMMANDS.name, self._run, body, heard=told)
-        if not sent or not self.outlet.flush(PATIENCE) or heard != [None]:
+        outlet = Outlet(self._cluster, {"message.timeout.ms": int(PATIENCE * 1000)})
+        sent = outlet.send(COMMANDS.name, self._run, body, heard=lambda error, message: heard.append(error))
+        if not sent or not outlet.flush(PATIENCE + 1.0) or heard != [None]:
             raise Unavailable(f"the command did not reach the brokers at {self._cluster.bootstrap}; are they running?")
         return True

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from millstream.core.errors import ConfigError, MissingPart, NotAllowed, Unavailable
 
 try:
-    from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+    from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient
 except ImportError as error:  # everything of this package goes through here
     raise MissingPart.of("confluent-kafka", "kafka") from error
@@ -22,7 +23,7 @@ PATIENCE = 8.0
 """Seconds in which a broker should have answered for the first time."""
 PART_BYTES = 1 << 20
 """The largest message, headers and all."""
-_SECRET = ("password", "secret", "key.pem", "oauthbearer.config")
+_SECRET = ("password", "passphrase", "secret", "key.pem", "oauthbearer.config")
 _TO_ALL = {
     "allow.auto.create.topics": False,
     "reconnect.backoff.ms": 50,
@@ -46,6 +47,7 @@ _TO_CONSUMERS = {
     "isolation.level": "read_committed",
     "check.crcs": True,
     "fetch.error.backoff.ms": 50,
+    "fetch.queue.backoff.ms": 50,
     "queued.max.messages.kbytes": 1 << 16,
 }
 
@@ -62,25 +64,28 @@ class Cluster:
     troubles: dict[int, str] = field(default_factory=dict, repr=False)
     """The last complaint of each kind that a client made, by its code."""
 
-    def producer(self, **more: Any) -> Producer:
-        """Acknowledged by all replicas, each message once."""
-        return Producer(self._settings(_TO_PRODUCERS, {"compression.type": self.compression}, more), logger=_SILENT)
+    def __post_init__(self) -> None:
+        refuse_plain_secrets(self.client)
 
-    def consumer(self, group: str = "", **more: Any) -> Consumer:
+    def producer(self, more: Mapping[str, Any] | None = None) -> Producer:
+        """Acknowledged by all replicas, each message once."""
+        return self._made(Producer, _TO_PRODUCERS, {"compression.type": self.compression}, more or {})
+
+    def consumer(self, more: Mapping[str, Any] | None = None) -> Consumer:
         """Reads what was committed, from where it is told to."""
-        return Consumer(self._settings(_TO_CONSUMERS, {"group.id": group or "millstream"}, more), logger=_SILENT)
+        return self._made(Consumer, _TO_CONSUMERS, {"group.id": "millstream"}, more or {})
 
     def admin(self) -> AdminClient:
         """For topics."""
-        return AdminClient(self._settings(), logger=_SILENT)
+        return self._made(AdminClient)
 
-    def check(self, patience: float = PATIENCE) -> set[str]:
-        """The names of all topics; one clear error when no broker answers or lets us in."""
+    def check(self, patience: float = PATIENCE) -> dict[str, int]:
+        """All topics and how many partitions each has; one clear error when no broker answers or lets us in."""
         self.troubles.clear()
         admin, ends = self.admin(), time.monotonic() + patience
         while True:
             try:
-                return set(admin.list_topics(timeout=1.0).topics)
+                return {name: len(each.partitions) for name, each in admin.list_topics(timeout=1.0).topics.items()}
             except KafkaException as error:
                 admin.poll(0)
                 self._give_up_on_refusal()
@@ -91,7 +96,8 @@ class Cluster:
         text = self.troubles.get(KafkaError._AUTHENTICATION) or self.troubles.get(KafkaError._SSL)
         if text:
             raise NotAllowed(
-                f"the brokers at {self.bootstrap} refused us: {text}; check kafka.client (sasl.*, ssl.*) and its secrets"
+                f"the brokers at {self.bootstrap} refused us: {text}; "
+                "check kafka.client (sasl.*, ssl.*) and its secrets"
             )
 
     def _unreachable(self) -> Unavailable:
@@ -99,6 +105,16 @@ class Cluster:
         return Unavailable(
             f"no Kafka broker answers at {self.bootstrap} ({said}); is it running? kafka.bootstrap says where to look"
         )
+
+    def _made(self, kind: Callable[..., Any], *layers: Mapping[str, Any]) -> Any:
+        settings = self._settings(*layers)
+        try:
+            return kind(settings, logger=_SILENT)
+        except KafkaException as error:
+            text = words(error)
+            for name in filter(is_secret, settings):
+                text = text.replace(str(settings[name]), "***")
+            raise ConfigError(f"the client library does not take kafka.client as it is: {text}") from None
 
     def _settings(self, *layers: Mapping[str, Any]) -> dict[str, Any]:
         settings: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "error_cb": self._complained, **_TO_ALL}
@@ -137,12 +153,23 @@ def reveal(name: str, value: Any, environ: Mapping[str, str]) -> Any:
             return Path(where).read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"kafka.client.{name} is in the file {where}, which cannot be read: {error}") from error
-    raise ConfigError(
+    raise _plain(name)
+
+
+def refuse_plain_secrets(client: Mapping[str, Any]) -> None:
+    """ConfigError for a secret that stands where everybody reads it."""
+    for name, value in flat(client).items():
+        if is_secret(name) and not str(value).startswith(("file:", "env:")):
+            raise _plain(name)
+
+
+def _plain(name: str) -> ConfigError:
+    return ConfigError(
         f"kafka.client.{name} is a secret and settings are kept in files; say where it is: file:PATH or env:NAME"
     )
 
 
-def words(error: KafkaException) -> str:
+def words(error: Exception) -> str:
     """What a client complained of."""
     found = error.args[0] if error.args else error
     return found.str() if isinstance(found, KafkaError) else str(found)
@@ -151,3 +178,20 @@ def words(error: KafkaException) -> str:
 def partitions_of(topic: str, count: int, offset: Callable[[int], int]) -> list[TopicPartition]:
     """All partitions of a topic, each from where it should be read."""
     return [TopicPartition(topic, index, offset(index)) for index in range(count)]
+
+
+@contextmanager
+def unmixed() -> Iterator[None]:
+    """A fatal error is raised by whatever call hears of it; when a callback ran in there, both come in one."""
+    try:
+        yield
+    except SystemError as error:
+        if isinstance(error.__cause__, KafkaException):
+            raise error.__cause__ from None
+        raise
+
+
+def some(consumer: Consumer, limit: int, patience: float) -> list[Message]:
+    """What has arrived; when it is nothing, the first that comes. The client's `consume` would wait for all."""
+    first = consumer.poll(patience)
+    return [] if first is None else [first, *consumer.consume(limit - 1, timeout=0)]

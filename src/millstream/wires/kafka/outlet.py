@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from millstream.core.errors import Unavailable
-from millstream.wires.kafka.cluster import Cluster, words
+from millstream.wires.kafka.cluster import Cluster, unmixed, words
 
 Heard = Callable[[KafkaError | None, Message], None]
 _GONE = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL, KafkaError._STATE)
@@ -17,9 +17,9 @@ _GONE = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL,
 class Outlet:
     """Takes messages for the broker. Nothing here waits, but for `flush`."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._producer: Producer = cluster.producer()
+    def __init__(self, cluster: Cluster, more: Mapping[str, Any] | None = None) -> None:
+        self._cluster, self._more = cluster, more
+        self._producer: Producer = cluster.producer(more)
         self._broken = False
         self.renewed: list[Callable[[], None]] = []
         """Who wants to know that what was not acknowledged is lost with the old client."""
@@ -55,19 +55,31 @@ class Outlet:
 
     def look(self) -> None:
         """Hear what was acknowledged; start anew with a client that has given up."""
-        self._producer.poll(0)
+        self._hear(lambda: self._producer.poll(0))
         if self._broken:
+            self._producer.purge()
+            self._hear(lambda: self._producer.poll(0))  # who sent what was thrown away hears of it
             self._broken = False
-            self._producer = self._cluster.producer()
+            self._producer = self._cluster.producer(self._more)
             for tell in self.renewed:
                 tell()
 
     def flush(self, seconds: float) -> bool:
         """Wait until all is acknowledged; False when it is not by then."""
-        return self._producer.flush(seconds) == 0
+        self._hear(lambda: self._producer.flush(seconds))
+        return not self._broken and self.waiting == 0
 
     def breaks(self, error: KafkaError) -> bool:
         """Whether the client can never go on after this: what it held is sent again by another."""
         if error.fatal() or error.code() in _GONE:
             self._broken = True
         return self._broken
+
+    def _hear(self, listen: Callable[[], object]) -> None:
+        """Run callbacks; a fatal error is raised there."""
+        try:
+            with unmixed():
+                listen()
+        except KafkaException as error:
+            if not self.breaks(error.args[0]):
+                raise Unavailable(f"the brokers do not take messages: {words(error)}") from error

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +22,7 @@ def cut(rollout: Rollout, limit: int) -> list[bytearray]:
     pieces = -(-len(whole) // limit)
     while pieces <= rollout.slots:
         bounds = np.linspace(0, rollout.slots, pieces + 1).astype(int)
-        parts = [encode(slots_of(rollout, start, end)) for start, end in zip(bounds, bounds[1:], strict=False)]
+        parts = [encode(slots_of(rollout, start, end)) for start, end in pairwise(bounds)]
         if all(len(part) <= limit for part in parts):
             return parts
         pieces += 1
@@ -37,7 +39,7 @@ def slots_of(rollout: Rollout, start: int, end: int) -> Rollout:
         rollout,
         observations={name: array[:, start:end] for name, array in rollout.observations.items()},
         finals={name: array[inside] for name, array in rollout.finals.items()},
-        final_at=rollout.final_at[inside] - [0, start],
+        final_at=rollout.final_at[inside] - np.array([0, start]),
         actions=rollout.actions[:, start:end],
         rewards=rollout.rewards[:, start:end],
         terminated=rollout.terminated[:, start:end],
@@ -57,17 +59,21 @@ def join(parts: Sequence[Rollout]) -> Rollout:
     if any(part.steps != first.steps or part.stamp != first.stamp for part in parts):
         raise CodecError("parts of one rollout do not fit each other")
     starts = np.cumsum([0, *(part.slots for part in parts[:-1])])
-    at = np.concatenate([part.final_at + [0, start] for part, start in zip(parts, starts, strict=True)])
+    at = np.concatenate([part.final_at + np.array([0, start]) for part, start in zip(parts, starts, strict=True)])
     order = np.lexsort((at[:, 1], at[:, 0]))
     try:
+        finals = _beside([part.finals for part in parts], 0)
+        beside: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts], axis=1) for name in _BESIDE
+        }
         return replace(
             first,
-            observations=dict(_beside([part.observations for part in parts], 1)),
-            finals={name: array[order] for name, array in _beside([part.finals for part in parts], 0)},
+            observations=_beside([part.observations for part in parts], 1),
+            finals={name: array[order] for name, array in finals.items()},
             final_at=at[order],
-            **{name: np.concatenate([getattr(part, name) for part in parts], axis=1) for name in _BESIDE},
-            carry=dict(_beside([part.carry for part in parts], 0)),
-            extras=dict(_beside([part.extras for part in parts], 1)),
+            carry=_beside([part.carry for part in parts], 0),
+            extras=_beside([part.extras for part in parts], 1),
+            **beside,
         )
     except (KeyError, ValueError) as error:
         raise CodecError(f"parts of one rollout do not fit each other: {error}") from error
@@ -76,6 +82,5 @@ def join(parts: Sequence[Rollout]) -> Rollout:
 _BESIDE = ("actions", "rewards", "terminated", "truncated", "first", "valid")
 
 
-def _beside(groups: Sequence[dict[str, Array]], axis: int) -> Iterator[tuple[str, Array]]:  # type: ignore[type-arg]
-    for name in groups[0]:
-        yield name, np.concatenate([group[name] for group in groups], axis=axis)
+def _beside(groups: Sequence[Mapping[str, Array]], axis: int) -> dict[str, Array]:
+    return {name: np.concatenate([group[name] for group in groups], axis=axis) for name in groups[0]}

@@ -1,18 +1,26 @@
-"""Rollouts out of the log: the learner's half. What cannot be learnt from is put aside with its reason; nothing stops here."""
+"""Rollouts out of the log: the learner's half.
+
+What cannot be learnt from is put aside with its reason; nothing stops here.
+"""
 
 from __future__ import annotations
 
-from collections import Counter, deque
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from millstream.core.codec import decode
 from millstream.core.data import Delivery, Rollout, Stamp
 from millstream.core.errors import CodecError
-from millstream.wires.kafka.cluster import PART_BYTES, Cluster, partitions_of
+from millstream.wires.kafka.cluster import PART_BYTES, PATIENCE, Cluster, partitions_of
+from millstream.wires.kafka.dead import DeadLetters
+from millstream.wires.kafka.gathering import Gathered, Gathering, Lives
+from millstream.wires.kafka.looking import watermarks
+from millstream.wires.kafka.notes import Life, Note, note_of
 from millstream.wires.kafka.outlet import Outlet
 from millstream.wires.kafka.parts import join
 from millstream.wires.kafka.policies import KafkaPolicies
@@ -23,34 +31,11 @@ Admit = Callable[[Rollout], str | None]
 Refused = tuple[int, int, int, int, str]
 """Actor, epoch, sequence, steps, and the reason."""
 _OVERSIZED = 2 * PART_BYTES
-_EVIDENCE = 64 << 10
-"""How much of a bad message is kept."""
-_MOST_LIVES = 4096
-
-
-@dataclass(slots=True)
-class _Note:
-    """What the headers of a message say."""
-
-    run: str
-    actor: int
-    epoch: int
-    sequence: int
-    steps: int
-    part: int
-    parts: int
-
-    @property
-    def life(self) -> tuple[int, int]:
-        return self.actor, self.epoch
-
-
-@dataclass(slots=True)
-class _Unfinished:
-    """A rollout of which parts are missing."""
-
-    offset: int
-    parts: dict[int, Rollout] = field(default_factory=dict)
+_GONE = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+)  # fmt: skip
+"""What is said of a topic that was taken away; for a moment, also of one that was just made."""
 
 
 @dataclass(slots=True)
@@ -59,16 +44,14 @@ class _Lane:
 
     cursor: int | None = None
     """The next offset to read; None before anything was."""
-    held: deque[tuple[int, Stamp]] = field(default_factory=deque)
-    """Offsets and stamps of rollouts that were delivered and not released."""
-    refused: deque[tuple[int, Refused]] = field(default_factory=deque)
-    """Offsets and stamps of rollouts that were refused and not told."""
-    unfinished: dict[tuple[int, int, int], _Unfinished] = field(default_factory=dict)
+    held: dict[tuple[int, int, int], tuple[int, Stamp]] = field(default_factory=dict)
+    """Offsets and stamps of rollouts that were delivered and not released, in their order."""
+    gathering: Gathering[Rollout | CodecError] = field(default_factory=Gathering)
 
     def settled(self) -> int | None:
         """Everything before this offset is done with."""
-        waiting = [offset for line in (self.held, self.refused) for offset, _ in [*line][:1]]
-        waiting += [each.offset for each in self.unfinished.values()]
+        unfinished = self.gathering.oldest()
+        waiting = [offset for offset, _ in self.held.values()] + ([] if unfinished is None else [unfinished])
         return min(waiting, default=self.cursor)
 
 
@@ -78,171 +61,214 @@ class Experiences:
     def __init__(
         self, cluster: Cluster, names: Names, run: str, policies: KafkaPolicies, outlet: Outlet, admit: Admit
     ) -> None:
-        self._names, self._run = names, run
-        self._policies, self._outlet, self._admit = policies, outlet, admit
+        self._topic, self._run = names.experiences, run
+        self._policies, self._admit = policies, admit
+        self._letters = DeadLetters(outlet, names.dead)
         self._lanes = [_Lane() for _ in range(LANES)]
-        self._seen: dict[tuple[int, int], int] = {}  # life -> last sequence that was read
-        self._done: dict[tuple[int, int], int] = {}  # the same, of what is done with: this is kept
-        self.foreign = self.duplicates = self.incomplete = 0
-        """Messages of other runs, messages that came twice, and rollouts whose actor died while it sent them."""
-        self.dead: Counter[str] = Counter()
-        """Messages put aside, by reason."""
+        self._sought: dict[int, int] = {}
+        self._seen, self._done = Lives(), Lives()  # what was read, and of it what is done with: this is kept
+        self._refused: list[Refused] = []
+        self._gaps: dict[str, tuple[int, int]] = {}
+        self._gone_since: float | None = None
+        self._incomplete = 0
+        self.foreign = self.duplicates = 0
+        """Messages of other runs, and messages of rollouts that came before."""
         self._consumer: Consumer = cluster.consumer()
         self.seek({})
+
+    @property
+    def dead(self) -> Counter[str]:
+        """Messages put aside, by reason."""
+        return self._letters.counts
+
+    @property
+    def incomplete(self) -> int:
+        """Rollouts whose actor died while it sent them."""
+        return self._incomplete + sum(lane.gathering.incomplete for lane in self._lanes)
 
     # --- the port ----------------------------------------------------------------------------------------------------
 
     def poll(self, limit: int) -> list[Delivery[Rollout]]:
         """What has arrived and can be learnt from."""
+        if not self._letters.send():
+            return []  # what is bad does not pile up here while the broker is away
         deliveries = []
         for message in self._consumer.consume(limit, timeout=0):
-            if message.error() is None:
-                found = self._take(message)
-                if found is not None:
-                    deliveries.append(found)
+            if message.error() is not None:
+                self._hear(message.error())
+                continue
+            found = self._take(message)
+            if found is not None:
+                deliveries.append(found)
+        self._letters.send()
+        self._look_for_topic()
         return deliveries
 
     def release(self, stamp: Stamp) -> None:
         """This rollout and those before it from its actor are done with."""
-        lane = self._lanes[stamp.actor % LANES]
-        at = next((at for at, (_, held) in enumerate(lane.held) if held.identity == stamp.identity), None)
-        if at is None:
+        held = self._lanes[stamp.actor % LANES].held
+        if stamp.identity not in held:
             return  # released already
-        done = [held for _, held in list(lane.held)[: at + 1] if held.actor == stamp.actor]
-        lane.held = deque(each for each in lane.held if each[1] not in done)
-        for held in done:
-            self._note_done((held.actor, held.epoch), held.sequence)
-        self._policies.release(stamp.actor, stamp.epoch, stamp.sequence)
+        own = [identity for identity in held if identity[0] == stamp.actor]
+        done = own[: own.index(stamp.identity) + 1]
+        for actor, epoch, sequence in done:
+            del held[actor, epoch, sequence]
+            self._done.reach((actor, epoch), sequence)
+        for life in {identity[:2] for identity in done}:
+            self._credit(life)
 
     def positions(self) -> Mapping[str, int]:
         """Partition -> the offset before which everything is done with."""
         settled = {index: lane.settled() for index, lane in enumerate(self._lanes)}
-        return {_source(index): offset for index, offset in settled.items() if offset is not None}
+        return {source_of(index): offset for index, offset in settled.items() if offset is not None}
 
     def seek(self, positions: Mapping[str, int]) -> None:
-        """Read from there, what was released before included; from the beginning where nothing is said."""
-        self._lanes = [_Lane(cursor=positions.get(_source(index))) for index in range(LANES)]
-        self._seen = dict(self._done)
-
-        def offset(index: int) -> int:
-            return int(positions.get(_source(index), OFFSET_BEGINNING))
-
-        self._consumer.assign(partitions_of(self._names.experiences, LANES, offset))
+        """Read again from there what is not done with; from the beginning where nothing is said."""
+        self._sought = {index: positions[source_of(index)] for index in range(LANES) if source_of(index) in positions}
+        self._incomplete = self.incomplete
+        self._lanes = [_Lane(cursor=self._sought.get(index)) for index in range(LANES)]
+        self._seen = Lives(self._done.rows())
+        self._gaps = {}
+        self._consumer.assign(
+            partitions_of(self._topic, LANES, lambda index: self._sought.get(index, OFFSET_BEGINNING))
+        )
 
     # --- what a checkpoint keeps -------------------------------------------------------------------------------------
 
     def snapshot(self) -> Mapping[str, Any]:
-        """Where everything before is done with, and how far each actor was."""
-        lives = [[actor, epoch, sequence] for (actor, epoch), sequence in self._done.items()]
-        return {"positions": dict(self.positions()), "lives": lives}
+        """Where everything before is done with, how far each actor was, and what was refused and not told."""
+        refused = [list(each) for each in self._refused]
+        return {"positions": dict(self.positions()), "lives": self._done.rows(), "refused": refused}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Continue there: what comes is what was not done with, once."""
-        self._done = {(actor, epoch): sequence for actor, epoch, sequence in snapshot["lives"]}
+        """Continue there: what comes is what was not done with, once. Actors hear again what they may have missed."""
+        self._done = Lives(snapshot["lives"])
+        self._refused = [(*each[:4], each[4]) for each in snapshot.get("refused", ())]
         self.seek(snapshot["positions"])
+        for actor, epoch in self._done:
+            self._policies.remember(actor, epoch, self._done.last((actor, epoch)))
 
     def refused(self) -> list[Refused]:
-        """Rollouts that were refused since the last call; now they are done with."""
-        told = []
-        for lane in self._lanes:
-            for _, each in lane.refused:
-                self._note_done((each[0], each[1]), each[2])
-                told.append(each)
-            lane.refused.clear()
+        """Rollouts that were refused since the last call."""
+        told, self._refused = self._refused, []
         return told
+
+    def trimmed(self) -> dict[str, tuple[int, int]]:
+        """Source -> the offset that should have been read next, and the oldest that is still kept. The broker is asked.
+
+        An offset beyond the end was sought in another log: this one was made anew.
+        """
+        for index, wanted in self._sought.items():
+            low, high = watermarks(self._consumer, self._topic, index)
+            if not low <= wanted <= high:
+                self._gaps.setdefault(source_of(index), (wanted, low))
+        return dict(self._gaps)
 
     def close(self) -> None:
         """Let go."""
+        self._letters.send()
         self._consumer.close()
 
     # --- one message -------------------------------------------------------------------------------------------------
 
     def _take(self, message: Message) -> Delivery[Rollout] | None:
         lane = self._lanes[message.partition()]
+        if lane.cursor is not None and message.offset() != lane.cursor:
+            self._note_gap(message, lane.cursor)
         lane.cursor = message.offset() + 1
-        note = _note(message)
+        note = note_of(message)
         if note is not None and note.run != self._run:
             self.foreign += 1
             return None
-        if note is not None and note.sequence <= self._seen.get(note.life, -1):
+        if note is not None and self._seen.know(note):
             self.duplicates += 1
             return None
         try:
-            return self._deliver(lane, message, note)
+            part: Rollout | CodecError = self._open(message, note)
         except CodecError as error:
-            self._put_aside(lane, message, note, error.reason, str(error))
-        return None
+            self._letters.put(message, error)
+            part = error
+        if note is None:
+            return None
+        gathered = lane.gathering.add(note, message.offset(), part)
+        return self._conclude(lane, message, gathered) if gathered else None
 
-    def _deliver(self, lane: _Lane, message: Message, note: _Note | None) -> Delivery[Rollout] | None:
+    def _open(self, message: Message, note: Note | None) -> Rollout:
+        """One part; CodecError when it is not what it should be."""
         body = message.value() or b""
         if len(body) > _OVERSIZED:
             raise CodecError(f"a message of {len(body):,} bytes", reason="oversized")
         part = decode(body)
-        if part.stamp.experiment != self._run:
-            self.foreign += 1
-            return None
-        if note is None or part.stamp.identity != (note.actor, note.epoch, note.sequence):
+        told = note is not None and note.actor % LANES == message.partition()
+        if note is None or not told or (part.stamp.experiment, part.stamp.identity) != (note.run, note.identity):
             raise CodecError("its headers do not say what it holds", reason="headers")
-        rollout, offset = self._whole(lane, message, note, part)
-        if rollout is None:
+        return part
+
+    def _conclude(
+        self, lane: _Lane, message: Message, gathered: Gathered[Rollout | CodecError]
+    ) -> Delivery[Rollout] | None:
+        """A rollout is whole: deliver or refuse it."""
+        note = gathered.note
+        try:
+            rollout = self._joined(gathered)
+        except CodecError as error:
+            if error not in gathered.parts.values():  # a part that was bad alone lies there already
+                self._letters.put(message, error)
+            self._refuse(note, error.reason)
             return None
-        self._seen[note.life] = note.sequence
-        reason = self._admit(rollout)
-        if reason is not None:
-            raise CodecError(f"a rollout that must not be learnt from: {reason}", reason=reason.split(":")[0])
-        lane.held.append((offset, rollout.stamp))
-        return Delivery(rollout, _source(message.partition()), offset)
+        self._seen.reach(note.life, note.sequence)
+        lane.held[note.identity] = (gathered.offset, rollout.stamp)
+        return Delivery(rollout, source_of(message.partition()), gathered.offset)
 
-    def _whole(self, lane: _Lane, message: Message, note: _Note, part: Rollout) -> tuple[Rollout | None, int]:
-        """The rollout, once all its parts are there, and the offset at which it begins."""
-        if note.parts == 1:
-            return part, message.offset()
-        key = part.stamp.identity
-        unfinished = lane.unfinished.setdefault(key, _Unfinished(message.offset()))
-        unfinished.parts[note.part] = part
-        if len(unfinished.parts) < note.parts:
-            return None, unfinished.offset
-        del lane.unfinished[key]
-        self._forget_unfinished(lane, note)
-        return join([unfinished.parts[index] for index in range(note.parts)]), unfinished.offset
+    def _joined(self, gathered: Gathered[Rollout | CodecError]) -> Rollout:
+        parts = []
+        for part in gathered.in_order():
+            if isinstance(part, CodecError):
+                raise part
+            parts.append(part)
+        rollout = join(parts)
+        if rollout.count != gathered.note.steps:
+            raise CodecError(f"its headers say {gathered.note.steps} steps, it has {rollout.count}", reason="headers")
+        objection = self._admit(rollout)
+        if objection is not None:
+            raise CodecError(f"a rollout that must not be learnt from: {objection}", reason=objection.split(":")[0])
+        return rollout
 
-    def _forget_unfinished(self, lane: _Lane, note: _Note) -> None:
-        """A rollout of which no more parts can come: its actor has gone on, or another lives in its place."""
-        for key in [key for key in lane.unfinished if key[0] == note.actor]:
-            del lane.unfinished[key]
-            self.incomplete += 1
+    def _refuse(self, note: Note, reason: str) -> None:
+        self._seen.add(note.life, note.sequence)
+        self._done.add(note.life, note.sequence)
+        self._refused.append((*note.identity, note.steps, reason))
+        self._credit(note.life)
 
-    def _put_aside(self, lane: _Lane, message: Message, note: _Note | None, reason: str, text: str) -> None:
-        """Into the dead letters, under its place in the log: the same one twice is one."""
-        self.dead[reason] += 1
-        place = f"{message.topic()}/{message.partition()}/{message.offset()}"
-        body = message.value() or b""
-        headers = {"reason": reason, "text": text[:1000], "offset": str(message.offset()), "bytes": str(len(body))}
-        headers |= {"partition": str(message.partition()), "topic": message.topic() or ""}
-        self._outlet.send(self._names.dead, place, body[:_EVIDENCE], headers=headers)
-        if note is None:
-            return
-        self._seen[note.life] = max(note.sequence, self._seen.get(note.life, -1))
-        told: Refused = (note.actor, note.epoch, note.sequence, note.steps, reason)
-        lane.refused.append((message.offset(), told))
-        lane.unfinished.pop((note.actor, note.epoch, note.sequence), None)
+    def _credit(self, life: Life) -> None:
+        """Tell the actor how far we are."""
+        if self._done.last(life) >= 0:
+            self._policies.release(*life, self._done.last(life))
 
-    def _note_done(self, life: tuple[int, int], sequence: int) -> None:
-        self._done[life] = max(sequence, self._done.pop(life, -1))
-        while len(self._done) > _MOST_LIVES:
-            self._done.pop(next(iter(self._done)))  # not heard of for longest
+    def _note_gap(self, message: Message, wanted: int) -> None:
+        """Offsets are missing: trimmed away, or marks of a transaction, which are nothing to us."""
+        place = TopicPartition(self._topic, message.partition())
+        low, _ = self._consumer.get_watermark_offsets(place, cached=True)
+        if wanted < low or message.offset() < wanted:
+            self._gaps.setdefault(source_of(message.partition()), (wanted, message.offset()))
 
+    def _hear(self, error: KafkaError) -> None:
+        """Most of what a client complains of passes; that the topic is not there is looked into."""
+        if error.code() in _GONE and self._gone_since is None:
+            self._gone_since = time.monotonic()
 
-def _note(message: Message) -> _Note | None:
-    """What the headers say; None when they are not ours."""
-    headers = dict(message.headers() or ())
-    try:
-        actor, epoch, sequence = (int(number) for number in headers["id"].split(b"/"))
-        part, parts = (int(number) for number in headers["part"].split(b"/"))
-        return _Note(headers["run"].decode(), actor, epoch, sequence, int(headers["steps"]), part, parts)
-    except (KeyError, ValueError, AttributeError):
-        return None
+    def _look_for_topic(self) -> None:
+        """Unavailable when the topic was taken away, and not just made."""
+        if self._gone_since is not None and time.monotonic() - self._gone_since > PATIENCE:
+            watermarks(self._consumer, self._topic, 0)
+            self._gone_since = None
 
 
-def _source(partition: int) -> str:
+def source_of(partition: int) -> str:
+    """What a partition is called in positions."""
     return f"actor-{partition}"
+
+
+def partition_of(source: str) -> int:
+    """The inverse."""
+    return int(source.removeprefix("actor-"))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from millstream.core.data import Delivery, Stamp
-from millstream.wires.kafka.cluster import PATIENCE, Cluster
-from millstream.wires.kafka.topics import watermarks
+from millstream.core.errors import Unavailable
+from millstream.wires.kafka.cluster import PATIENCE, Cluster, some, words
+from millstream.wires.kafka.looking import watermarks
 
 
 class Reports:
@@ -20,7 +22,7 @@ class Reports:
         self._topic, self._run = topic, run.encode()
         self.foreign = self.damaged = 0
         """Messages of other runs, and messages that are no JSON objects."""
-        self._consumer: Consumer = cluster.consumer(**{"enable.partition.eof": True})
+        self._consumer: Consumer = cluster.consumer({"enable.partition.eof": True, "fetch.wait.max.ms": 100})
         self._cursor = OFFSET_BEGINNING if since is None else self._at(since)
         self._consumer.assign([TopicPartition(topic, 0, self._cursor)])
 
@@ -30,13 +32,16 @@ class Reports:
 
     def catch_up(self) -> list[Delivery[Any]]:
         """Everything up to now; it is waited for."""
-        low, end = watermarks(self._consumer, self._topic, 0)
+        _, end = watermarks(self._consumer, self._topic, 0)
         found: list[Delivery[Any]] = []
-        while max(self._cursor, low) < end:
-            messages = self._consumer.consume(1000, timeout=PATIENCE)
+        ends = time.monotonic() + PATIENCE
+        while self._cursor < end:
+            messages = some(self._consumer, 1000, 0.5)
             found += self._sort(messages)
-            if not messages or any(_at_the_end(message) for message in messages):
-                break
+            if messages:
+                ends = time.monotonic() + PATIENCE
+            elif time.monotonic() > ends:
+                raise Unavailable(f"{self._topic} stopped answering at offset {self._cursor} of {end}")
         return found
 
     def release(self, stamp: Stamp) -> None:
@@ -59,6 +64,8 @@ class Reports:
         found = []
         for message in messages:
             if message.error() is not None:
+                if message.error().code() == KafkaError._PARTITION_EOF:  # marks of transactions have offsets too
+                    self._cursor = max(self._cursor, message.offset())
                 continue
             self._cursor = message.offset() + 1
             if message.key() != self._run:
@@ -72,13 +79,14 @@ class Reports:
         return found
 
     def _at(self, since: float) -> int:
-        """The first message from that time on."""
+        """The first message from that time on; the end of the log as it is now when there is none."""
+        _, end = watermarks(self._consumer, self._topic, 0)
         asked = [TopicPartition(self._topic, 0, int(since * 1000))]
-        return int(self._consumer.offsets_for_times(asked, timeout=PATIENCE)[0].offset)
-
-
-def _at_the_end(message: Message) -> bool:
-    return message.error() is not None and message.error().code() == KafkaError._PARTITION_EOF
+        try:
+            found = int(self._consumer.offsets_for_times(asked, timeout=PATIENCE)[0].offset)
+        except KafkaException as error:
+            raise Unavailable(f"{self._topic} cannot be read: {words(error)}") from error
+        return found if found >= 0 else end
 
 
 def _object(value: bytes | None) -> dict[str, Any] | None:

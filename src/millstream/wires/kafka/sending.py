@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,7 +12,8 @@ from confluent_kafka import KafkaError, Message
 from millstream.core.data import Rollout, Stamp
 from millstream.core.errors import Unavailable
 from millstream.wires.kafka.cluster import PART_BYTES
-from millstream.wires.kafka.outlet import Outlet
+from millstream.wires.kafka.notes import headers_of
+from millstream.wires.kafka.outlet import Heard, Outlet
 from millstream.wires.kafka.parts import cut
 from millstream.wires.kafka.topics import LANES, Names
 from millstream.wires.memory import aligned
@@ -35,6 +36,8 @@ class _Leaving:
     stamp: Stamp
     steps: int
     parts: list[bytearray]
+    sent: int = 0
+    """Parts that the client has taken."""
     acknowledged: int = 0
 
 
@@ -45,14 +48,15 @@ class _Lane:
     epoch: int | None = None
     unreleased: deque[int] = field(default_factory=deque)
     """Sequences that the learner is not done with."""
-    leaving: dict[int, _Leaving] = field(default_factory=dict)
+    leaving: dict[tuple[int, int], _Leaving] = field(default_factory=dict)
+    """By epoch and sequence, in the order in which they must arrive."""
     last: int = -1
     claimed: memoryview | None = None
     spare: memoryview | None = None
 
     @property
     def settled(self) -> int:
-        return min(self.leaving) - 1 if self.leaving else self.last
+        return next(iter(self.leaving.values())).stamp.sequence - 1 if self.leaving else self.last
 
 
 class Sending:
@@ -89,10 +93,9 @@ class Sending:
             lane.unreleased.clear()
         if not self._has_credit(stamp.actor, lane):
             return False
-        lane.leaving[stamp.sequence] = _Leaving(stamp, rollout.count, cut(rollout, _PART))
+        lane.leaving[stamp.epoch, stamp.sequence] = _Leaving(stamp, rollout.count, cut(rollout, _PART))
         lane.unreleased.append(stamp.sequence)
         lane.last = stamp.sequence
-        self._produce(lane, lane.leaving[stamp.sequence])
         lane.spare, lane.claimed = lane.claimed, None
         self.look()
         return True
@@ -103,17 +106,26 @@ class Sending:
         return self._lane(sender).settled
 
     def look(self) -> None:
-        """Hear what was acknowledged."""
+        """Hear what was acknowledged, and send what found no room before."""
         self._outlet.look()
+        for lane in self._lanes.values():
+            self._send(lane)
         if self._refusal is not None:
             raise Unavailable(f"{self._topic} does not take experience: {self._refusal.str()}")
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until all is acknowledged; False when it is not by then."""
+        ends = time.monotonic() + seconds
+        while self.unsettled and time.monotonic() < ends:
+            self.look()
+            self._outlet.flush(max(0.0, min(0.5, ends - time.monotonic())))
+        return not self.unsettled
 
     def _again(self) -> None:
         """With a new client: what was not acknowledged goes once more. Who reads knows the second from the first."""
         for lane in self._lanes.values():
             for each in lane.leaving.values():
-                each.acknowledged = 0
-                self._produce(lane, each)
+                each.sent = each.acknowledged = 0
 
     def _has_credit(self, sender: int, lane: _Lane) -> bool:
         if lane.epoch is not None and lane.unreleased:
@@ -122,31 +134,33 @@ class Sending:
                 lane.unreleased.popleft()
         return len(lane.unreleased) < self._window
 
-    def _produce(self, lane: _Lane, leaving: _Leaving) -> None:
-        stamp, parts = leaving.stamp, leaving.parts
-        for index, part in enumerate(parts):
-            self._outlet.send(
-                self._topic,
-                f"actor-{stamp.actor}",
-                bytes(part),
-                partition=stamp.actor % LANES,
-                headers={
-                    "run": self._run,
-                    "id": f"{stamp.actor}/{stamp.epoch}/{stamp.sequence}",
-                    "steps": str(leaving.steps),
-                    "part": f"{index}/{len(parts)}",
-                },
-                heard=self._hearing(lane, leaving),
-            )
+    def _send(self, lane: _Lane) -> None:
+        """Give the client what it has not taken yet, in order, as long as it has room."""
+        for leaving in list(lane.leaving.values()):
+            while leaving.sent < len(leaving.parts):
+                if not self._send_part(lane, leaving):
+                    return
+                leaving.sent += 1
 
-    def _hearing(self, lane: _Lane, leaving: _Leaving) -> Callable[[KafkaError | None, Message], None]:
+    def _send_part(self, lane: _Lane, leaving: _Leaving) -> bool:
+        stamp, parts, index = leaving.stamp, leaving.parts, leaving.sent
+        return self._outlet.send(
+            self._topic,
+            f"actor-{stamp.actor}",
+            bytes(parts[index]),
+            partition=stamp.actor % LANES,
+            headers=headers_of(self._run, stamp, leaving.steps, index, len(parts)),
+            heard=self._hearing(lane, leaving),
+        )
+
+    def _hearing(self, lane: _Lane, leaving: _Leaving) -> Heard:
         def heard(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                self._refusal = None if self._outlet.breaks(error) else error
-                return
-            leaving.acknowledged += 1
-            if leaving.acknowledged >= len(leaving.parts):
-                lane.leaving.pop(leaving.stamp.sequence, None)
+            if error is None:
+                leaving.acknowledged += 1
+                if leaving.acknowledged >= len(leaving.parts):
+                    lane.leaving.pop((leaving.stamp.epoch, leaving.stamp.sequence), None)
+            elif not self._outlet.breaks(error):
+                self._refusal = error
 
         return heard
 

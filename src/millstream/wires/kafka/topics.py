@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from millstream.core.errors import ConfigError, RunError, Unavailable
 from millstream.core.topics import COMMANDS, EXPERIENCES, METRICS_ACTORS, METRICS_TRAINING, MODEL_UPDATES
 from millstream.wires.kafka.cluster import PART_BYTES, PATIENCE, Cluster, words
+from millstream.wires.kafka.looking import Looking
 
 LANES = 16
 """Partitions of the experience: as many as a run has actors at most."""
 OWNER = b"run"
 """The key of the record that says whose a prefix is."""
-_COMMIT = 0.5
-"""Seconds in which a transaction that was committed can be read."""
-_NOT_YET = (
-    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_PARTITION,
-)  # fmt: skip
-"""What is said of a topic that has just been made."""
 _DAY = 24 * 3600 * 1000
 _ROOM = PART_BYTES + (64 << 10)
 _SHARED = (COMMANDS.name, METRICS_TRAINING.name, METRICS_ACTORS.name)
@@ -90,26 +83,41 @@ class Owner:
 
 
 def create(cluster: Cluster, names: Names, keep: Keep = ALL, replication: int = 1) -> list[str]:
-    """Make the topics that are missing; which they were. What is there keeps its partitions and gets our retention."""
+    """Make the topics that are missing; which they were. What is there stays as it is."""
     there = cluster.check()
     missing = [name for name in names.all if name not in there]
-    admin = cluster.admin()
     if missing:
+        admin = cluster.admin()  # held until all is done
         made = [_new(name, names, keep, replication) for name in missing]
         for name, future in admin.create_topics(made, operation_timeout=PATIENCE).items():
             _wait(future, f"the topic {name} could not be made", fine=KafkaError.TOPIC_ALREADY_EXISTS)
-    if names.experiences in there:
-        _keep(admin, names.experiences, keep)
     return missing
 
 
+def set_retention(cluster: Cluster, names: Names, keep: Keep) -> None:
+    """A run that is resumed with another wish gets it."""
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in keep.settings().items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, names.experiences, incremental_configs=entries)
+    admin = cluster.admin()  # held until it is done
+    for future in admin.incremental_alter_configs([resource]).values():
+        _wait(future, f"the retention of {names.experiences} could not be set")
+
+
 def require(cluster: Cluster, names: Names) -> None:
-    """One clear error when a topic is missing."""
-    missing = [name for name in names.all if name not in cluster.check()]
+    """One clear error when a topic is missing, or is not ours."""
+    there = cluster.check()
+    missing = [name for name in names.all if name not in there]
     if missing:
         raise ConfigError(
             f"the brokers at {cluster.bootstrap} have no topic {', '.join(missing)}; make them first: mill kafka init"
             + (f" --prefix {names.prefix}" if names.prefix else "")
+        )
+    if there[names.experiences] != LANES:
+        raise ConfigError(
+            f"the topic {names.experiences} has {there[names.experiences]} partitions, not {LANES}: "
+            "it was not made by mill kafka init; choose another prefix: kafka.prefix"
         )
 
 
@@ -126,8 +134,12 @@ def claim(
     """The topics of a run, made where they are missing: bare names for a broker's first, `<run>.` for every other."""
     for each in ("", f"{run}.") if prefix is None else (prefix,):
         names = Names(each)
-        create(cluster, names, keep if each or owned_by(cluster, names) in (None, run) else ALL, replication)
+        if owned_by(cluster, names) not in (None, run):
+            continue  # nothing of another run is touched
+        missing = create(cluster, names, keep, replication)
         if _claim(cluster, names, Owner(run, config, now)) == run:
+            if names.experiences not in missing:
+                set_retention(cluster, names, keep)
             return names
     raise ConfigError(
         f"the topic prefix {prefix!r} belongs to {owned_by(cluster, names)}; choose another: kafka.prefix"
@@ -158,16 +170,17 @@ def owned_by(cluster: Cluster, names: Names) -> str | None:
 
 def read_owner(cluster: Cluster, names: Names) -> Owner | None:
     """The record that the first learner wrote; compaction never moves it from its place at the beginning."""
-    for message in tail(cluster, names.model_updates, lambda records: False):
-        if message.key() == OWNER:
-            return Owner(**json.loads(message.value()))
+    with Looking(cluster, names.model_updates) as looking:
+        for message in looking.read(*looking.bounds()):
+            if message.key() == OWNER:
+                return Owner(**json.loads(message.value()))
     return None
 
 
 def _claim(cluster: Cluster, names: Names, owner: Owner) -> str:
     """Write the record unless there is one; whose it is. Of two at once the transaction lets one through."""
     for _ in range(5):
-        producer = cluster.producer(**{"transactional.id": f"{names.model_updates}.owner", "message.timeout.ms": 10000})
+        producer = cluster.producer({"transactional.id": f"{names.model_updates}.owner", "message.timeout.ms": 10_000})
         try:
             producer.init_transactions(PATIENCE)
             found = read_owner(cluster, names)
@@ -181,57 +194,6 @@ def _claim(cluster: Cluster, names: Names, owner: Owner) -> str:
         except KafkaException as error:
             last = error
     raise Unavailable(f"the topic {names.model_updates} could not be claimed: {words(last)}") from last
-
-
-def tail(
-    cluster: Cluster, topic: str, enough: Callable[[Sequence[Message]], bool], partition: int = 0
-) -> list[Message]:
-    """The committed records at the end of a topic: as many as are enough, at most all."""
-    consumer = cluster.consumer(**{"enable.partition.eof": True})
-    try:
-        low, high = watermarks(consumer, topic, partition)
-        back = 256
-        while True:
-            start = max(low, high - back)
-            records = _read(consumer, topic, partition, start, high)
-            if start == low or enough(records):
-                return records
-            back *= 8
-    finally:
-        consumer.close()
-
-
-def watermarks(consumer: Any, topic: str, partition: int) -> tuple[int, int]:
-    """The first offset that is kept, and the next that will be written."""
-    ends = time.monotonic() + PATIENCE
-    while True:
-        try:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PATIENCE)
-            return low, high
-        except KafkaException as error:
-            if error.args[0].code() not in _NOT_YET or time.monotonic() > ends:
-                raise Unavailable(f"{topic} cannot be read: {words(error)}") from error
-            consumer.poll(0.05)
-
-
-def _read(consumer: Any, topic: str, partition: int, start: int, high: int) -> list[Message]:
-    """From `start` to `high`; a transaction that is open there is waited for, unless its writer seems to be dead."""
-    consumer.assign([TopicPartition(topic, partition, start)])
-    records: list[Message] = []
-    ends, at_the_end = time.monotonic() + PATIENCE, False
-    while start < high:
-        batch = consumer.consume(1000, timeout=_COMMIT)
-        if not batch and at_the_end:
-            return records
-        if not batch and time.monotonic() > ends:
-            raise Unavailable(f"{topic} stopped answering at offset {start} of {high}")
-        for message in batch:
-            if message.error() is None:
-                records.append(message)
-                start = message.offset() + 1
-            elif message.error().code() == KafkaError._PARTITION_EOF:
-                start, at_the_end = max(start, message.offset()), True
-    return records
 
 
 def _new(name: str, names: Names, keep: Keep, replication: int) -> NewTopic:
@@ -253,19 +215,11 @@ def _new(name: str, names: Names, keep: Keep, replication: int) -> NewTopic:
     return NewTopic(name, num_partitions=partitions, replication_factor=replication, config=settings)
 
 
-def _keep(admin: Any, topic: str, keep: Keep) -> None:
-    """A run that is resumed with another wish gets it."""
-    entries = [
-        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in keep.settings().items()
-    ]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    for future in admin.incremental_alter_configs([resource]).values():
-        _wait(future, f"the retention of {topic} could not be set")
-
-
 def _wait(future: Any, trouble: str, fine: int | None = None) -> None:
     try:
         future.result(PATIENCE)
     except KafkaException as error:
         if error.args[0].code() != fine:
             raise Unavailable(f"{trouble}: {words(error)}") from error
+    except TimeoutError as error:
+        raise Unavailable(f"{trouble}: the broker does not answer") from error
