@@ -292,7 +292,8 @@ def _intake(
     if not learns_from_a_table(config):
         fresh = queue(MOST_ACTORS * window_of(config, wiring.timed))
         rollouts = lambda: rollouts_now(config, wiring)  # noqa: E731
-        return Ingest(subscription, fresh), Fresh(fresh, rollouts, max_lag_of(config), subscription.release)
+        correct = config.learner.stale == "correct"
+        return Ingest(subscription, fresh), Fresh(fresh, rollouts, max_lag_of(config), subscription.release, correct)
     table = replay_table(hyper, config)
     picked = Picked(table)
     ingest = Ingest(subscription, table, copied=picked.note)
@@ -464,12 +465,24 @@ def check(config: Experiment) -> None:
     if config.actor.count < 1:
         raise ConfigError("actor.count should be at least 1 to train")
     _check_data(config)
+    _check_stale(config)
     if config.topology == "inline" and config.learner.rollouts % config.actor.count:
         # otherwise rollouts wait, or are half made, when a checkpoint is taken, and a resumed run would lack them
         raise ConfigError(
             f"learner.rollouts should be a multiple of actor.count ({config.actor.count}) in the inline topology, "
             f"got {config.learner.rollouts}"
         )
+
+
+def _check_stale(config: Experiment) -> None:
+    """Whether the algorithm can correct experience, where it should."""
+    if config.learner.stale != "correct" or hasattr(agents.find(config.algo), "correct"):
+        return
+    able = [name for name in agents.names() if hasattr(agents.find(name), "correct")]
+    raise ConfigError(
+        f"{config.algo} cannot correct stale experience; leave learner.stale at drop, "
+        f"or try --algo {', '.join(able[:-1])} or {able[-1]}"
+    )
 
 
 def _check_data(config: Experiment) -> None:

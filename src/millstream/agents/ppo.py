@@ -8,13 +8,16 @@ no minibatch moves the policy far from the one that made the experience:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from millstream.agents.actor_critic import ActorCriticHyper, Learnt
-from millstream.agents.maths import namespace
+from millstream.agents.maths import namespace, vtrace
 from millstream.agents.on_policy import OnPolicy, mean, shares
-from millstream.core.data import Batch, Gradients, Lesson
+from millstream.core.data import Batch, Gradients, Lesson, Rollout
 from millstream.core.settings import setting
 
 
@@ -36,6 +39,10 @@ class PPOHyper(ActorCriticHyper):
     """Shift and scale advantages over the whole batch."""
     target_kl: float | None = setting(None, above=0, applies="learner")
     """End an update early once the policy has moved this far; none never does."""
+    clip_rho: float = setting(1.0, above=0, applies="learner")
+    """Where stale experience is corrected: largest importance weight of a step's own error."""
+    clip_c: float = setting(1.0, above=0, applies="learner")
+    """Where stale experience is corrected: largest importance weight with which later errors reach back."""
 
 
 class PPO(OnPolicy):
@@ -45,7 +52,16 @@ class PPO(OnPolicy):
     window = 2
     """Rollouts an actor may be ahead: one in training, one being made, so the policy acts one update behind."""
     max_lag: int | None = 1
-    """Experience of an older policy is dropped: the ratio can be clipped, but not trusted."""
+    """Experience of an older policy is dropped or corrected: its ratio can be clipped, but not trusted."""
+
+    def correct(
+        self, state: Learnt, rollouts: Sequence[Rollout], stale: Sequence[bool], hyper: PPOHyper
+    ) -> tuple[Learnt, Batch]:
+        """As `prepare`; what is stale is judged by V-trace, and the ratio of its steps begins at 1.
+
+        The distance to the policy that acted is in their advantages then: in the ratio too it would count twice.
+        """
+        return self._prepare(state, rollouts, stale, hyper)
 
     def gradients(self, state: Learnt, minibatch: Batch, hyper: PPOHyper) -> tuple[Gradients, Lesson]:
         """The closed form of the loss above, carried back through distribution and network."""
@@ -71,6 +87,20 @@ class PPO(OnPolicy):
             "clipfrac": mean(abs(ratio - 1) > hyper.clip, share),
         }
         return self.network.backward(tape, back), lesson
+
+    def _judge(self, columns: dict[str, np.ndarray], rollout: Rollout, hyper: Any) -> dict[str, np.ndarray]:
+        """Where probabilities were read anew, V-trace: its targets, and what they add to the value.
+
+        With all ratios 1 these are the targets and advantages of GAE.
+        """
+        if "log_ratio" not in columns:
+            return super()._judge(columns, rollout, hyper)
+        log_ratio, values = columns.pop("log_ratio"), columns["values"]
+        rewards, following, continues = columns["rewards"], columns["next_values"], columns["continues"]
+        targets, _ = vtrace(
+            log_ratio, rewards, values, following, continues, hyper.discount, hyper.trace, hyper.clip_rho, hyper.clip_c
+        )
+        return {"advantages": targets - values, "returns": targets}
 
     def _value_error(self, values: Any, minibatch: Batch, hyper: PPOHyper) -> tuple[Any, Any]:
         """Squared error and half its derivative."""

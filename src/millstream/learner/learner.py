@@ -14,7 +14,7 @@ from numpy.random import Generator
 from millstream.core import tree
 from millstream.core.data import Array, Batch, Gradients, Lesson, Policy, Version
 from millstream.core.errors import Diverged
-from millstream.core.ports import Agent, Clock, PolicyStore, Snapshots
+from millstream.core.ports import Agent, Clock, Corrects, PolicyStore, Snapshots
 from millstream.learner import batches
 from millstream.learner.sources import Source, Taken
 
@@ -28,6 +28,8 @@ class Counters:
     updates: int = 0
     trained: int = 0
     stale: int = 0
+    corrected: int = 0
+    """Of the trained ones, those that were too old and were corrected."""
     samples: int = 0
     """Gradient samples: steps times epochs."""
 
@@ -40,6 +42,8 @@ class Update:
     batch: Batch
     plan: Iterator[np.ndarray]
     hyper: Any
+    corrected: int = 0
+    """Steps that were too old and are corrected."""
     lessons: list[Lesson] = field(default_factory=list)
 
 
@@ -157,12 +161,22 @@ class Learner:
         if self._idle_since is not None:
             self.seconds["wait"] += started - self._idle_since
             self._idle_since = None
-        self.state, batch = self.agent.prepare(self.state, taken.rollouts, hyper)
+        batch, corrected = self._prepare(taken, hyper)
         size = batches.rows_of_a_minibatch(batch, hyper.minibatch, self.agent.sequences)
         plan = batches.minibatches(batch, size, hyper.epochs, self.rng)
-        self._update = Update(taken, batch, plan, hyper)
+        self._update = Update(taken, batch, plan, hyper, corrected)
         self.seconds["prepare"] += self.clock.monotonic() - started
         return len(taken.rollouts)
+
+    def _prepare(self, taken: Taken, hyper: Any) -> tuple[Batch, int]:
+        """The batch of an update, and how many of its steps were too old and are corrected."""
+        if not taken.corrected:
+            self.state, batch = self.agent.prepare(self.state, taken.rollouts, hyper)
+            return batch, 0
+        assert isinstance(self.agent, Corrects)
+        stale = [rollout.stamp in taken.corrected for rollout in taken.rollouts]
+        self.state, batch = self.agent.correct(self.state, taken.rollouts, stale, hyper)
+        return batch, sum(rollout.count for rollout, old in zip(taken.rollouts, stale, strict=True) if old)
 
     def _learn(self, update: Update) -> int:
         rows = next(update.plan, None)
@@ -221,6 +235,7 @@ class Learner:
         """A new policy first, then credit goes back: an actor that may go on finds it."""
         self.counters.updates += 1
         self.counters.trained += update.taken.steps
+        self.counters.corrected += update.corrected
         lesson = dict(mean_lesson(update.lessons))
         if hasattr(self.agent, "digest"):
             lesson |= self.agent.digest(update.batch)
@@ -267,6 +282,8 @@ class Learner:
             "revision": self.revision,
             "steps": self.counters.trained,
         }
+        if update.taken.corrected:
+            entry["corrected"] = [list(stamp.identity) for stamp in update.taken.corrected]
         if self.counters.updates % 100 == 0:
             entry["weights"] = fingerprint(self.agent.policy(self.state, self.hyper).tensors)
         self.journal(entry)
@@ -279,8 +296,10 @@ class Learner:
                 "version": [self.epoch, self.counters.updates],
                 "steps": self.counters.trained,
                 "stale": self.counters.stale,
+                "corrected": self.counters.corrected,
                 "samples": self.counters.samples,
                 "lag": update.taken.lag,
+                "lag_max": update.taken.lag_max,
                 "queue": self.source.waiting,
                 "lesson": lesson,
                 "hyper": {name: getattr(update.hyper, name, None) for name in ("learning_rate", "entropy")},

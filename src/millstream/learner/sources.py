@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -25,6 +25,10 @@ class Taken:
     """Environment steps that count as trained with this update."""
     keys: Array | None = None
     """Of items whose priorities matter."""
+    lag_max: int = 0
+    """How many updates behind the oldest policy was; `lag` is the mean."""
+    corrected: list[Stamp] = field(default_factory=list)
+    """Rollouts that are too old, and learnt from with a correction."""
 
 
 class Source(Protocol):
@@ -48,12 +52,19 @@ class Source(Protocol):
 
 
 class Fresh:
-    """Rollouts in the order of their actors, each once; those of a policy that is too old are dropped."""
+    """Rollouts in the order of their actors, each once; those of a policy that is too old are dropped, or marked."""
 
     def __init__(
-        self, replay: Replay, rollouts: Callable[[], int], max_lag: int | None, release: Callable[[Stamp], None]
+        self,
+        replay: Replay,
+        rollouts: Callable[[], int],
+        max_lag: int | None,
+        release: Callable[[Stamp], None],
+        correct: bool = False,
     ):
         self.replay, self.rollouts, self.max_lag, self.release = replay, rollouts, max_lag, release
+        self.correct = correct
+        """Whether what is too old is learnt from with a correction, rather than dropped."""
         self._gathered: list[Rollout] = []
         self._dropped: list[Stamp] = []
         self._stale = 0
@@ -71,13 +82,14 @@ class Fresh:
                 return None
             for rollout in sample.rollouts:
                 # a rollout of nothing but resets has no row to learn from
-                useful = rollout.count and self._fresh(rollout, epoch, updates)
+                useful = rollout.count and (self.correct or self._fresh(rollout, epoch, updates))
                 self._gathered.append(rollout) if useful else self._drop(rollout)
         # in the order of their actors: which of them was quicker must not matter
         rollouts = sorted(self._gathered, key=lambda rollout: rollout.stamp.identity)
-        lag = float(np.mean([updates - rollout.stamp.policy.number for rollout in rollouts]))
         stamps, steps = [rollout.stamp for rollout in rollouts], sum(rollout.count for rollout in rollouts)
-        taken = Taken(rollouts, lag, stamps, self._dropped, steps)
+        lag, lag_max = _lag(stamps, updates)
+        old = [each.stamp for each in rollouts if self.correct and not self._fresh(each, epoch, updates)]
+        taken = Taken(rollouts, lag, stamps, self._dropped, steps, lag_max=lag_max, corrected=old)
         self._gathered, self._dropped = [], []
         return taken
 
@@ -136,14 +148,15 @@ class Picked:
         if sample.weights is not None:
             rollouts = [_weighed(rollout, sample.weights) for rollout in rollouts]
         arrived, self._arrived = self._arrived, []
-        # what was recorded elsewhere is of no policy of this run, and behind none of them
-        lags = [updates - stamp.policy.number for stamp, _ in arrived if stamp.policy != NONE]
+        stamps = [stamp for stamp, _ in arrived]
+        lag, lag_max = _lag(stamps, updates)
         return Taken(
             rollouts,
-            float(np.mean(lags)) if lags else 0.0,
-            [stamp for stamp, _ in arrived],
+            lag,
+            stamps,
             steps=sum(steps for _, steps in arrived),
             keys=None if sample.weights is None else sample.keys,
+            lag_max=lag_max,
         )
 
     def snapshot(self) -> Mapping[str, Any]:
@@ -169,6 +182,14 @@ class Picked:
 
     def give_back(self, taken: Taken) -> None:
         """Nothing: the table copied what it holds."""
+
+
+def _lag(stamps: Sequence[Stamp], updates: int) -> tuple[float, int]:
+    """How many updates behind the policies were that rollouts were made with: on average, and at most."""
+    # what was recorded elsewhere is of no policy of this run, and behind none of them; neither is one with a higher
+    # number, which an earlier learner had reached before it went back to a checkpoint
+    lags = [max(0, updates - stamp.policy.number) for stamp in stamps if stamp.policy != NONE]
+    return (float(np.mean(lags)), max(lags)) if lags else (0.0, 0)
 
 
 def _weighed(rollout: Rollout, importance: Array) -> Rollout:
