@@ -16,8 +16,20 @@ class Reports:
             "seconds": seconds or {"env": 0.1, "act": 0.2, "record": 0.05, "wait": 0.15},
         }  # fmt: skip
 
-    def update(self, update=1, steps=100, at=START + 1, lag=1.0, queue=2, stale=0, epoch=0, seconds=None, lag_max=2,
-               corrected=0, **lesson):
+    def update(
+        self,
+        update=1,
+        steps=100,
+        at=START + 1,
+        lag=1.0,
+        queue=2,
+        stale=0,
+        epoch=0,
+        seconds=None,
+        lag_max=2,
+        corrected=0,
+        **lesson,
+    ):
         return {
             "kind": "update", "update": update, "version": [epoch, update], "steps": steps, "stale": stale,
             "samples": 4 * steps, "lag": lag, "lag_max": lag_max, "corrected": corrected, "queue": queue, "at": at,

@@ -155,8 +155,8 @@ class ActorCritic:
     def _read(self, state: Learnt, rollout: Rollout, hyper: Any, anew: bool = False) -> dict[str, np.ndarray]:
         """Columns [T, B, ...] of one rollout, with what follows each step already known.
 
-        Read `anew`, values and probabilities are those of the present policy, and `log_ratio` says how far its
-        probabilities are from those that the actions were drawn with.
+        Read `anew`, values are those of the present policy, and `log_ratio` says how far its probabilities are from
+        those that the actions were drawn with.
         """
         statistics = self._statistics(state, hyper)
         stacked = self.features.unroll(rollout)
@@ -176,7 +176,7 @@ class ActorCritic:
         columns = {f"in/{name}": array for name, array in inputs.items()}
         return columns | {
             "actions": rollout.actions,
-            "log_prob": drawn_with if now is None else now,
+            "log_prob": drawn_with,
             **({} if now is None else {"log_ratio": now - drawn_with}),
             "rewards": self._rewards(state, rollout, hyper),
             "values": values,

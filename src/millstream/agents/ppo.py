@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from millstream.agents.actor_critic import ActorCriticHyper, Learnt
-from millstream.agents.maths import namespace, vtrace
+from millstream.agents.maths import namespace, one_step_on, vtrace
 from millstream.agents.on_policy import OnPolicy, mean, shares
 from millstream.core.data import Batch, Gradients, Lesson, Rollout
 from millstream.core.settings import setting
@@ -57,9 +57,10 @@ class PPO(OnPolicy):
     def correct(
         self, state: Learnt, rollouts: Sequence[Rollout], stale: Sequence[bool], hyper: PPOHyper
     ) -> tuple[Learnt, Batch]:
-        """As `prepare`; what is stale is judged by V-trace, and the ratio of its steps begins at 1.
+        """As `prepare`; what is stale is judged by V-trace.
 
-        The distance to the policy that acted is in their advantages then: in the ratio too it would count twice.
+        The ratio stays that to the policy which acted, and so does its clip: how far several updates may move away
+        from old experience together is bounded. Measured from the present policy, each would go the whole way again.
         """
         return self._prepare(state, rollouts, stale, hyper)
 
@@ -89,18 +90,24 @@ class PPO(OnPolicy):
         return self.network.backward(tape, back), lesson
 
     def _judge(self, columns: dict[str, np.ndarray], rollout: Rollout, hyper: Any) -> dict[str, np.ndarray]:
-        """Where probabilities were read anew, V-trace: its targets, and what they add to the value.
+        """What was read anew, by V-trace. With all ratios 1 it is GAE.
 
-        With all ratios 1 these are the targets and advantages of GAE.
+        A step's own importance weight is not in its advantage: the ratio in the loss is that weight.
         """
         if "log_ratio" not in columns:
             return super()._judge(columns, rollout, hyper)
-        log_ratio, values = columns.pop("log_ratio"), columns["values"]
-        rewards, following, continues = columns["rewards"], columns["next_values"], columns["continues"]
-        targets, _ = vtrace(
-            log_ratio, rewards, values, following, continues, hyper.discount, hyper.trace, hyper.clip_rho, hyper.clip_c
+        log_ratio, rewards, values = columns.pop("log_ratio"), columns["rewards"], columns["values"]
+        following, continues, discount, trace = (
+            columns["next_values"],
+            columns["continues"],
+            hyper.discount,
+            hyper.trace,
         )
-        return {"advantages": targets - values, "returns": targets}
+        targets, _ = vtrace(
+            log_ratio, rewards, values, following, continues, discount, trace, hyper.clip_rho, hyper.clip_c
+        )
+        advantages = one_step_on(targets, rewards, values, following, continues, discount, trace)
+        return {"advantages": advantages, "returns": targets}
 
     def _value_error(self, values: Any, minibatch: Batch, hyper: PPOHyper) -> tuple[Any, Any]:
         """Squared error and half its derivative."""

@@ -294,8 +294,8 @@ class Progress:
 
 
 _KEPT = (
-    "made", "trained", "stale", "corrected", "rolled_back", "lost", "episodes", "updates", "samples", "best", "best_episode",
-    "target_reached",
+    "made", "trained", "stale", "corrected", "rolled_back", "lost", "episodes", "updates", "samples", "best",
+    "best_episode", "target_reached",
 )  # fmt: skip
 
 
