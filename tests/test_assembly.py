@@ -36,6 +36,8 @@ def test_actors_keep_their_processors(
     [
         ({"env.id": "CartPole-v1", "algo": "sac"}, "sac gives numbers between bounds.* try another --algo: a2c, dqn"),
         ({"env.id": "Pendulum-v1", "algo": "dqn"}, "dqn chooses one of several actions.* --algo: .*sac, td3"),
+        ({"env.id": "CartPole-v1", "algo": "a2c", "learner.stale": "correct"}, "a2c cannot.* --algo impala or ppo"),
+        ({"env.id": "CartPole-v1", "algo": "dqn", "learner.stale": "correct"}, "leave learner.stale at drop"),
         ({"env.id": "CartPole-v1", "network.device": "meta"}, "'meta' cannot be used here: .*there is cpu"),
     ],
 )

@@ -21,6 +21,7 @@ from millstream.config import Experiment
 from millstream.control.desk import SOCKET, sweep
 from millstream.control.follower import Follower
 from millstream.control.journal import Journal
+from millstream.control.journal import read as read_journal
 from millstream.control.lock import RunLock
 from millstream.control.state import MOST_ACTORS, Desired
 from millstream.core import settings
@@ -36,14 +37,17 @@ from millstream.hosts import shell
 from millstream.hosts.heartbeat import Heartbeat
 from millstream.learner import batches
 from millstream.learner.checkpoint import Checkpoints
+from millstream.learner.course import Course
 from millstream.learner.learner import Learner
-from millstream.learner.saving import Saver
+from millstream.learner.rereading import Rereading
+from millstream.learner.saving import Beside, Saver
 from millstream.learner.sources import Fresh, Picked, Source
 from millstream.parameters import keeping
 from millstream.parameters.keeping import Keeper
 from millstream.replay.cut import n_step
 from millstream.replay.ingest import Ingest
-from millstream.replay.limit import SamplesPerInsert
+from millstream.replay.limit import Lifted, Limit, SamplesPerInsert
+from millstream.replay.refilled import Refilled, Reread
 from millstream.replay.select import Prioritised, Uniform
 from millstream.replay.table import Oldest, Table, queue
 from millstream.wires.channel import Channel
@@ -77,6 +81,8 @@ class Wiring:
     """How many actors there should be now; None where that never changes."""
     asked: Callable[[], int] = int
     """How many checkpoints people have asked for so far."""
+    reread: Reread | None = None
+    """Gives rollouts again, where the bus is a log that keeps them."""
 
     def report(self, report: dict[str, Any]) -> bool:
         """Tell the recorder."""
@@ -260,8 +266,10 @@ def _learner(config: Experiment, wiring: Wiring, lock: RunLock) -> list[Role]:
     spec = spec_of(config)
     agent = make_agent(config, spec)
     hyper = hyper_of(config)
-    subscription = wiring.bus.subscribe(EXPERIENCES, "learner")
-    ingest, source = _intake(hyper, config, wiring, subscription)
+    subscription: Any = wiring.bus.subscribe(EXPERIENCES, "learner")
+    journal = wiring.folder / "journal.jsonl"
+    course = None if wiring.reread is None else Course(read_journal(journal))
+    ingest, source = _intake(hyper, config, wiring, _reading(wiring, subscription, course), course)
     saver = _saver(config, wiring, spec)
     learner = Learner(
         agent=agent,
@@ -273,9 +281,11 @@ def _learner(config: Experiment, wiring: Wiring, lock: RunLock) -> list[Role]:
         clock=wiring.clock,
         epoch=wiring.epoch,
         report=wiring.report,
-        journal=Journal(wiring.folder / "journal.jsonl").append,
+        journal=Journal(journal).append,
         saver=saver,
         let_go=lock.close,
+        refused=getattr(subscription, "refused", tuple),
+        course=course,
         total_steps=config.total_steps,
         shards=config.learner.shards,
         threads=config.learner.threads or threads_for(agent, config, wiring.timed),
@@ -285,26 +295,49 @@ def _learner(config: Experiment, wiring: Wiring, lock: RunLock) -> list[Role]:
     return [ingest, learner]
 
 
+def _reading(wiring: Wiring, subscription: Any, course: Course | None) -> Subscription[Rollout]:
+    """The subscription, or where the bus is a log: each rollout of it once, its place kept in checkpoints."""
+    if course is None:
+        found: Subscription[Rollout] = subscription
+        return found
+    reading = Rereading(subscription, course, subscription.ended)
+    _keep(wiring, "experiences", Beside({"wire": subscription, "reading": reading}))
+    return reading
+
+
+def _keep(wiring: Wiring, name: str, companion: Snapshots) -> None:
+    """Into the learner's checkpoint with it."""
+    others = wiring.companions
+    wiring.companions = lambda: {**others(), name: companion}
+
+
 def _intake(
-    hyper: Any, config: Experiment, wiring: Wiring, subscription: Subscription[Rollout]
+    hyper: Any, config: Experiment, wiring: Wiring, subscription: Subscription[Rollout], course: Course | None
 ) -> tuple[Ingest, Source]:
     """From the bus to what updates learn from: a queue of fresh rollouts, or a table that is picked from."""
     if not learns_from_a_table(config):
         fresh = queue(MOST_ACTORS * window_of(config, wiring.timed))
         rollouts = lambda: rollouts_now(config, wiring)  # noqa: E731
-        return Ingest(subscription, fresh), Fresh(fresh, rollouts, max_lag_of(config), subscription.release)
-    table = replay_table(hyper, config)
+        correct = config.learner.stale == "correct"
+        source = Fresh(fresh, rollouts, max_lag_of(config), subscription.release, course, correct)
+        return Ingest(subscription, fresh), source
+    table = replay_table(hyper, config, course)
+    if wiring.reread is not None:
+        refilled = Refilled(table, wiring.reread)
+        picked = Picked(refilled, course)
+        return Ingest(subscription, refilled, copied=picked.note, placed=refilled.placed), picked
     picked = Picked(table)
     ingest = Ingest(subscription, table, copied=picked.note)
     if not wiring.timed:  # elsewhere the bus delivers again what was not released
-        others = wiring.companions
-        wiring.companions = lambda: {**others(), "ingest": ingest}
+        _keep(wiring, "ingest", ingest)
     return ingest, picked
 
 
-def replay_table(hyper: Any, config: Experiment) -> Table:
-    """The table of an algorithm that learns from old steps."""
-    limit = replay_limit(hyper, config.actor.envs * config.actor.unroll * max(1, config.actor.count))
+def replay_table(hyper: Any, config: Experiment, course: Course | None = None) -> Table:
+    """The table of an algorithm that learns from old steps; a course that is redone knows what comes when."""
+    limit: Limit = replay_limit(hyper, config.actor.envs * config.actor.unroll * max(1, config.actor.count))
+    if course is not None:
+        limit = Lifted(limit, lambda: course.redoing)
     select = Prioritised(hyper.priority_exponent, hyper.importance) if hyper.prioritised else Uniform()
     rng = default_rng([config.seed, REPLAY])
     return Table(n_step(hyper.n_step), select, Oldest(), limit, hyper.capacity, rng)
@@ -497,12 +530,24 @@ def check(config: Experiment) -> None:
     if config.actor.count < 1:
         raise ConfigError("actor.count should be at least 1 to train")
     _check_data(config)
+    _check_stale(config)
     if config.topology == "inline" and config.learner.rollouts % config.actor.count:
         # otherwise rollouts wait, or are half made, when a checkpoint is taken, and a resumed run would lack them
         raise ConfigError(
             f"learner.rollouts should be a multiple of actor.count ({config.actor.count}) in the inline topology, "
             f"got {config.learner.rollouts}"
         )
+
+
+def _check_stale(config: Experiment) -> None:
+    """Whether the algorithm can correct experience, where it should."""
+    if config.learner.stale != "correct" or hasattr(agents.find(config.algo), "correct"):
+        return
+    able = [name for name in agents.names() if hasattr(agents.find(name), "correct")]
+    raise ConfigError(
+        f"{config.algo} cannot correct stale experience; leave learner.stale at drop, "
+        f"or try --algo {', '.join(able[:-1])} or {able[-1]}"
+    )
 
 
 def _check_data(config: Experiment) -> None:

@@ -51,7 +51,9 @@ class LearnerConfig:
     rollouts: int = setting(0, low=0)
     """Rollouts in one update; 0 means one from each actor."""
     max_policy_lag: int | None = setting(None, low=0)
-    """Updates that experience may be behind; older rollouts are dropped and counted. None: what the algorithm bears."""
+    """Updates that experience may be behind; older rollouts are stale. None: what the algorithm bears."""
+    stale: str = setting("drop", choices=("drop", "correct"))
+    """What becomes of stale rollouts, which are counted: dropped, or learnt from corrected by V-trace (PPO, IMPALA)."""
     shards: int = setting(2, low=1, high=64)
     """Parts into which a large minibatch is cut. It fixes the sums, whatever number of threads computes them."""
     threads: int = setting(0, low=0, high=64)

@@ -140,9 +140,10 @@ class Root:
         )
         lock = RunLock(self.folder)
         try:
-            self.resumed_at, stale = self._saved_counts() if self.elsewhere is None else (0, 0)
+            counts = self._saved_counts() if self.elsewhere is None else (0, 0, 0)
+            self.resumed_at = counts[0]
             self.first_epoch = self._first_epoch()
-            self.progress.continue_from(self.resumed_at, stale)
+            self.progress.continue_from(*counts)
             with signals(self._interrupt):
                 if self.elsewhere is not None:
                     return self._with(self.elsewhere(self.intent), None)
@@ -274,13 +275,13 @@ class Root:
 
     # --- what was before ---------------------------------------------------------------------------------------------
 
-    def _saved_counts(self) -> tuple[int, int]:
-        """Trained and stale steps of the newest checkpoint."""
+    def _saved_counts(self) -> tuple[int, int, int]:
+        """Trained, stale and corrected steps of the newest checkpoint."""
         checkpoints = Checkpoints(self.folder / "checkpoints")
         if not checkpoints.saved():
-            return 0, 0
+            return 0, 0, 0
         counters = checkpoints.load()[1]["learner"]["counters"]
-        return int(counters["trained"]), int(counters["stale"])
+        return int(counters["trained"]), int(counters["stale"]), int(counters.get("corrected", 0))
 
     def _first_epoch(self) -> int:
         """Later than every epoch that this run has seen."""

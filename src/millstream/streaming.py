@@ -31,6 +31,7 @@ from millstream.wires.channel import Channel
 from millstream.wires.kafka import topics
 from millstream.wires.kafka.bus import KafkaBus
 from millstream.wires.kafka.cluster import Cluster
+from millstream.wires.kafka.history import reread
 from millstream.wires.kafka.policies import KafkaPolicies
 from millstream.wires.kafka.topics import Keep, Names
 from millstream.wires.memory import MemoryBus
@@ -117,6 +118,8 @@ def introduce(config: Experiment, run: str, clock: Clock) -> Known:
 class Line:
     """A worker's connection to the brokers."""
 
+    cluster: Cluster
+    names: Names
     bus: KafkaBus
     policies: KafkaPolicies
 
@@ -155,7 +158,7 @@ def connect(config: Experiment, names: Names, run: str, since: float | None = No
     cluster = cluster_of(config)
     policies = KafkaPolicies(cluster, names, run)
     window = assembly.window_of(config, timed=True)
-    return Line(KafkaBus(cluster, names, run, policies, window, since=since), policies)
+    return Line(cluster, names, KafkaBus(cluster, names, run, policies, window, since=since), policies)
 
 
 def run_worker(order: Mapping[str, Any], config: Experiment, channel: Channel, ending: Callable[[], bool]) -> None:
@@ -212,13 +215,13 @@ def play(role: str, index: int, known: Known) -> None:
 def wire(role: str, config: Experiment, line: Line, folder: Path) -> Wiring:
     """Only the learner writes policies, in an epoch of its own; an actor's epoch is the moment of its start."""
     clock = SystemClock()
-    if role == "learner":
-        spec = assembly.spec_of(config)
-        line.bus.admit = lambda rollout: objection(rollout, spec)
-        epoch = line.policies.take_over()
-    else:
-        epoch = int(clock.now() * 1e6)
-    return Wiring(line.bus, line.policies, folder, epoch, clock)
+    if role != "learner":
+        return Wiring(line.bus, line.policies, folder, int(clock.now() * 1e6), clock)
+    spec = assembly.spec_of(config)
+    line.bus.admit = lambda rollout: objection(rollout, spec)
+    wiring = Wiring(line.bus, line.policies, folder, line.policies.take_over(), clock)
+    wiring.reread = lambda places: reread(line.cluster, line.names, places)
+    return wiring
 
 
 def follow(bus: KafkaBus, config: Experiment) -> Follower:

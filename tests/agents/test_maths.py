@@ -16,6 +16,7 @@ from millstream.agents.maths import (
     log_softmax,
     n_step,
     namespace,
+    one_step_on,
     project,
     vtrace,
 )
@@ -100,6 +101,26 @@ def test_vtrace_of_the_acting_policy_itself_is_the_lambda_return(history, discou
 
 
 @quick
+@given(histories(), st.floats(0, 1), st.floats(0, 1))
+def test_one_step_on_from_targets_of_the_acting_policy_itself_are_the_advantages_of_gae(history, discount, trace):
+    rewards, values, _, terminated, truncated, _, following, _ = history
+    continues = (~(terminated | truncated)).astype(float)
+    expected = gae(rewards, values, following, continues, discount, trace)
+    found = one_step_on(values + expected, rewards, values, following, continues, discount, trace)
+    assert np.allclose(found, expected)
+
+
+@quick
+@given(histories(), st.floats(0, 1))
+def test_one_step_on_from_vtrace_are_its_advantages_before_they_are_weighed(history, discount):
+    rewards, values, _, terminated, truncated, _, following, log_ratios = history
+    continues = (~(terminated | truncated)).astype(float)
+    targets, weighed = vtrace(log_ratios, rewards, values, following, continues, discount)
+    found = one_step_on(targets, rewards, values, following, continues, discount, 1.0)
+    assert np.allclose(np.minimum(np.exp(log_ratios), 1) * found, weighed)
+
+
+@quick
 @given(histories(), st.floats(0, 1), st.integers(1, 8))
 def test_n_step_returns_look_n_steps_ahead_or_to_the_end_of_the_episode(history, discount, n):
     rewards, _, _, terminated, truncated, _, following, _ = history
@@ -150,6 +171,7 @@ def test_tensors_give_what_arrays_give(history):
     both(following_values, values, last, terminated, truncated, finals)
     both(gae, rewards, values, following, continues, discount=0.9, trace=0.8)
     both(vtrace, log_ratios, rewards, values, following, continues, discount=0.9, trace=0.8)
+    both(one_step_on, rewards + 1, rewards, values, following, continues, discount=0.9, trace=0.8)
     both(n_step, rewards, following, continues, discount=0.9, n=3)
     both(lambda r, c, last: discounted(r, c, 0.9, last), rewards, continues, last)
     assert explained_variance(torch.as_tensor(values), torch.as_tensor(rewards)) == pytest.approx(

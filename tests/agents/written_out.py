@@ -158,6 +158,40 @@ def slow_vtrace(ratios, rewards, values, following, ended, discount, trace, clip
     return targets.astype(np.float32), advantages.astype(np.float32)
 
 
+def slow_correction(agent, state, rollout, hyper):
+    """Targets and advantages [T, B] of a rollout by V-trace with the present policy, slot by slot and step by step.
+
+    An action is worth its reward and what follows: the value there, and with weight `trace` the target's correction
+    of it. What follows an end is read from the agent's own columns, which other tests compare with its network.
+    """
+    inputs = agent.features.inputs(agent.features.unroll(rollout), {})
+    seen = {f"in/{name}": np.swapaxes(array, 0, 1) for name, array in inputs.items()}
+    seen |= {f"carry/{name}": array for name, array in rollout.carry.items() if not name.startswith("frames/")}
+    seen = tensors({name: np.ascontiguousarray(array) for name, array in (seen | {"first": rollout.first.T}).items()})
+    outputs = outputs_of(agent, torch.as_tensor(state.weights), seen, True)
+    steps, slots = rollout.rewards.shape
+    values = outputs["value"].detach().numpy().reshape(slots, steps + 1).T
+    ended = rollout.terminated | rollout.truncated
+    following = np.where(ended, agent._read(state, rollout, hyper, anew=True)["next_values"], values[1:])
+    targets, advantages = np.empty((2, steps, slots), np.float32)
+    for b in range(slots):
+        rows = slice(b * (steps + 1), b * (steps + 1) + steps)
+        inner = {"policy": outputs["policy"][rows]} | {n: o for n, o in outputs.items() if n == "log_std"}
+        mask = torch.as_tensor(rollout.extras["mask"][:-1, b].copy()) if "mask" in rollout.extras else None
+        new, _ = log_prob_and_entropy(agent.spec.action, inner, torch.as_tensor(rollout.actions[:, b].copy()), mask)
+        ratios = np.exp(new.detach().numpy() - rollout.extras["log_prob"][:, b])
+        targets[:, b], _ = slow_vtrace(
+            ratios, rollout.rewards[:, b], values[:-1, b], following[:, b], ended[:, b],
+            hyper.discount, hyper.trace, hyper.clip_rho, hyper.clip_c,
+        )  # fmt: skip
+        for t in range(steps):
+            worth = following[t, b]
+            if t + 1 < steps and not ended[t, b]:
+                worth += hyper.trace * (targets[t + 1, b] - values[t + 1, b])
+            advantages[t, b] = rollout.rewards[t, b] + hyper.discount * worth - values[t, b]
+    return targets, advantages
+
+
 def slow_projection(probabilities, returns, discounts, low, high):
     """Atom by atom: it moves, stops at the ends, and is split between its two neighbours."""
     rows, n = probabilities.shape

@@ -39,8 +39,9 @@ def actor(returns, at=START + 1):
 
 def update(**changes):
     return {
-        "kind": "update", "update": 7, "version": [0, 7], "steps": 100_000, "stale": 0, "samples": 1, "lag": 0.5,
-        "queue": 1, "lesson": {"policy_loss": -0.0123, "value_loss": 4.5, "entropy": 0.61, "approx_kl": 0.004},
+        "kind": "update", "update": 7, "version": [0, 7], "steps": 100_000, "stale": 0, "corrected": 0, "samples": 1,
+        "lag": 0.5, "lag_max": 1, "queue": 1,
+        "lesson": {"policy_loss": -0.0123, "value_loss": 4.5, "entropy": 0.61, "approx_kl": 0.004},
         "hyper": {}, "seconds": {"wait": 0.05, "gradients": 0.85, "apply": 0.1}, "at": START + 2, **changes,
     }  # fmt: skip
 

@@ -79,6 +79,44 @@ def test_stale_rollouts_are_dropped_counted_released_and_journalled(told: Told) 
     assert told.reports[-1]["stale"] == stale.count
 
 
+def test_stale_rollouts_are_corrected_counted_and_journalled_where_that_is_asked_for(told: Told) -> None:
+    of = learner(told, rollouts=2, max_lag=1, correct=True)
+    of.step()
+    for sequence in range(0, 6, 2):
+        feed(of, sequence), feed(of, sequence + 1)
+        one_update(of)
+    assert "corrected" not in told.entries[-1] and of.counters.corrected == 0
+    old, fresh = feed(of, 6, number=0), feed(of, 7, number=2)
+    one_update(of)
+    assert (of.counters.stale, of.counters.corrected) == (0, old.count)
+    assert of.counters.trained == 8 * STEPS * SLOTS and told.released[-2:] == [old.stamp, fresh.stamp]
+    assert told.entries[-1]["corrected"] == [[0, 0, 6]] and told.entries[-1]["dropped"] == []
+    last = told.reports[-1]
+    assert (last["lag"], last["lag_max"], last["stale"], last["corrected"]) == (2.0, 3, 0, old.count)
+
+
+def test_what_an_earlier_learner_s_policy_made_is_corrected_too(told: Told) -> None:
+    of = learner(told, epoch=1, correct=True)
+    of.step()
+    made = feed(of, 0, epoch=0, number=9)  # that learner had come further before it went back to a checkpoint
+    one_update(of)
+    assert of.counters.corrected == made.count and told.reports[-1]["lag"] == told.reports[-1]["lag_max"] == 0
+
+
+def test_a_corrected_update_learns_something_else(told: Told) -> None:
+    def after(correct: bool) -> bytes:
+        of = learner(Told(), max_lag=0 if correct else None, correct=correct)
+        of.step()
+        feed(of, 0)
+        old = feed(of, 1)
+        one_update(of)
+        one_update(of)
+        assert of.counters.trained == 2 * old.count and of.counters.corrected == correct * old.count
+        return weights(of)
+
+    assert after(True) != after(False)
+
+
 def test_a_stale_rollout_gives_credit_even_while_nothing_else_comes(told: Told) -> None:
     of = learner(told, epoch=1)
     of.step()

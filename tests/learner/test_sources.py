@@ -91,7 +91,8 @@ def test_an_update_takes_all_its_minibatches_and_counts_what_came_since_the_last
     give(source, world), give(source, world)
     taken = source.take(0, 5, Hyper)
     assert taken is not None and sum(rollout.slots for rollout in taken.rollouts) == 12
-    assert taken.steps == 12 and [stamp.sequence for stamp, _ in taken.used] == [0, 1] and taken.lag == 4.5
+    assert taken.steps == 12 and [stamp.sequence for stamp, _ in taken.used] == [0, 1]
+    assert (taken.lag, taken.lag_max) == (4.5, 5)
     again = source.take(0, 6, Hyper)
     assert again is not None and (again.steps, again.used, again.lag) == (0, [], 0.0)
 
@@ -103,7 +104,7 @@ def test_what_no_policy_of_this_run_made_is_behind_none() -> None:
         source.table.insert(rollout)
         source.note(replace(rollout, stamp=replace(rollout.stamp, policy=stamp)))
     taken = source.take(0, 5, Hyper)
-    assert taken is not None and (taken.lag, taken.steps) == (2.0, 12)
+    assert taken is not None and (taken.lag, taken.lag_max, taken.steps) == (2.0, 2, 12)
 
 
 def test_what_comes_while_there_is_not_enough_is_counted_later() -> None:

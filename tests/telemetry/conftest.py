@@ -16,10 +16,23 @@ class Reports:
             "seconds": seconds or {"env": 0.1, "act": 0.2, "record": 0.05, "wait": 0.15},
         }  # fmt: skip
 
-    def update(self, update=1, steps=100, at=START + 1, lag=1.0, queue=2, stale=0, epoch=0, seconds=None, **lesson):
+    def update(
+        self,
+        update=1,
+        steps=100,
+        at=START + 1,
+        lag=1.0,
+        queue=2,
+        stale=0,
+        epoch=0,
+        seconds=None,
+        lag_max=2,
+        corrected=0,
+        **lesson,
+    ):
         return {
             "kind": "update", "update": update, "version": [epoch, update], "steps": steps, "stale": stale,
-            "samples": 4 * steps, "lag": lag, "queue": queue, "at": at,
+            "samples": 4 * steps, "lag": lag, "lag_max": lag_max, "corrected": corrected, "queue": queue, "at": at,
             "hyper": {"learning_rate": 0.001, "entropy": 0.01},
             "lesson": lesson or {"policy_loss": -0.02, "value_loss": 3.0, "entropy": 0.6, "approx_kl": 0.01,
                                  "old_approx_kl": 0.011, "clipfrac": 0.2, "explained_variance": 0.5, "grad_norm": 0.4},

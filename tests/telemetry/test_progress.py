@@ -147,6 +147,23 @@ def test_lag_is_a_mean_over_recent_batches(progress, reports):
     assert progress.policy_lag == 0.5
 
 
+def test_the_longest_lag_is_that_of_recent_batches(progress, reports):
+    assert progress.policy_lag_max is None
+    for at, most in ((START, 9), (START + 20, 3), (START + 20.5, 1), (START + 21, 2)):
+        progress.take(reports.update(at=at, lag_max=most))
+    assert progress.policy_lag_max == progress.view()["policy_lag_max"] == 3
+
+
+def test_corrected_steps_are_among_the_trained_and_survive_a_resume(progress, reports):
+    progress.take(reports.update(steps=700, corrected=300))
+    assert progress.view()["corrected"] == 300 and "corrected" not in progress.ledger
+    kept = progress.snapshot()
+    again, older = Progress(started_at=START), Progress(started_at=START)
+    again.restore(kept)
+    older.restore({name: value for name, value in kept.items() if name != "corrected"})
+    assert (again.corrected, older.corrected) == (300, 0)
+
+
 def test_shares_forget_what_is_long_ago(progress, reports):
     progress.take(reports.actor(at=START, seconds={"env": 100.0, "wait": 0.0}))
     progress.take(reports.actor(at=START + 30, seconds={"env": 1.0, "wait": 3.0}))

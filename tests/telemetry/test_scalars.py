@@ -22,7 +22,8 @@ def test_the_names_are_those_that_dashboards_know(noted):
         "rollout/ep_rew_mean", "rollout/ep_len_mean", "time/fps",
         "train/value_loss", "train/policy_gradient_loss", "train/entropy_loss", "train/approx_kl",
         "train/clip_fraction", "train/explained_variance", "train/learning_rate",
-        "mill/policy_lag", "mill/queue", "mill/share_actors_env", "mill/share_learner_gradients",
+        "mill/policy_lag", "mill/policy_lag_max", "mill/corrected", "mill/stale",
+        "mill/queue", "mill/share_actors_env", "mill/share_learner_gradients",
     }  # fmt: skip
 
 

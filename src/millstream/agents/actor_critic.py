@@ -152,12 +152,17 @@ class ActorCritic:
         state.rewards.see(rollout, hyper.discount)
         return state.rewards.apply(rollout.rewards)
 
-    def _read(self, state: Learnt, rollout: Rollout, hyper: Any) -> dict[str, np.ndarray]:
-        """Columns [T, B, ...] of one rollout, with what follows each step already known."""
+    def _read(self, state: Learnt, rollout: Rollout, hyper: Any, anew: bool = False) -> dict[str, np.ndarray]:
+        """Columns [T, B, ...] of one rollout, with what follows each step already known.
+
+        Read `anew`, values are those of the present policy, and `log_ratio` says how far its probabilities are from
+        those that the actions were drawn with.
+        """
         statistics = self._statistics(state, hyper)
         stacked = self.features.unroll(rollout)
         inputs = self.features.inputs(stacked, statistics)
-        values, last, memory = self._values(state, rollout, inputs)
+        drawn_with, now = rollout.extras["log_prob"], np.empty(rollout.rewards.shape, np.float32) if anew else None
+        values, last, memory = self._values(state, rollout, inputs, now)
         finals = np.zeros_like(values)
         cut = rollout.truncated[tuple(rollout.final_at.T)]
         if cut.any():
@@ -171,7 +176,8 @@ class ActorCritic:
         columns = {f"in/{name}": array for name, array in inputs.items()}
         return columns | {
             "actions": rollout.actions,
-            "log_prob": rollout.extras["log_prob"],
+            "log_prob": drawn_with,
+            **({} if now is None else {"log_ratio": now - drawn_with}),
             "rewards": self._rewards(state, rollout, hyper),
             "values": values,
             "next_values": following_values(values, last, rollout.terminated, rollout.truncated, finals),
@@ -183,10 +189,13 @@ class ActorCritic:
         }
 
     def _values(
-        self, state: Learnt, rollout: Rollout, inputs: Mapping[str, Array]
+        self, state: Learnt, rollout: Rollout, inputs: Mapping[str, Array], log_prob: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, Carry]:
-        """Values [T, B], the one after the last step [B], and memory after each step [T, B, ...]."""
-        if not self.network.recurrent:
+        """Values [T, B], the one after the last step [B], and memory after each step [T, B, ...].
+
+        With `log_prob` [T, B] none of it is the actor's: values are the present ones, and it is filled with theirs.
+        """
+        if log_prob is None and not self.network.recurrent:
             ends = {name: array[-1] for name, array in inputs.items()}
             outputs, _ = self.network.act(state.weights, ends, {}, rollout.first[-1])
             return rollout.extras["value"], outputs["value"].copy(), {}
@@ -198,6 +207,9 @@ class ActorCritic:
             )
             values[t] = outputs["value"]
             memory.append(carry)
+            if log_prob is not None and t < rollout.steps:
+                mask = rollout.extras["mask"][t] if "mask" in rollout.extras else None
+                log_prob[t] = self.distribution.evaluate(outputs, rollout.actions[t], mask)[0]
         return values[:-1], values[-1], {name: np.stack([each[name] for each in memory[:-1]]) for name in carry}
 
     def _forward(self, state: Learnt, minibatch: Batch, sequences: bool) -> tuple[Mapping[str, Array], Any]:

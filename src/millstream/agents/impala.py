@@ -61,6 +61,12 @@ class Impala(ActorCritic):
         batch = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return state, {name: self.network.place(array) for name, array in batch.items()}
 
+    def correct(
+        self, state: Learnt, rollouts: Sequence[Rollout], stale: Sequence[bool], hyper: ImpalaHyper
+    ) -> tuple[Learnt, Batch]:
+        """As `prepare`: V-trace corrects every rollout for its age."""
+        return self.prepare(state, rollouts, hyper)
+
     def gradients(self, state: Learnt, minibatch: Batch, hyper: ImpalaHyper) -> tuple[Gradients, Lesson]:
         """V-trace with the values and probabilities of now; targets are constants."""
         outputs, tape = self._forward(state, minibatch, sequences=True)

@@ -61,6 +61,25 @@ def vtrace(
     return targets, rhos * (rewards + discount * next_targets - values)
 
 
+def one_step_on(
+    targets: Array,
+    rewards: Array,
+    values: Array,
+    next_values: Array,
+    continues: Array,
+    discount: float,
+    trace: float,
+) -> Array:
+    """Advantages of actions by the targets of what follows them: a step's own importance weight is left to the loss.
+
+    With targets that GAE gives, these are its advantages.
+    """
+    xp = namespace(values)
+    errors = targets - values
+    later = xp.concat([errors[1:], xp.zeros_like(errors[:1])], axis=0)
+    return rewards + discount * (next_values + trace * continues * later) - values
+
+
 def n_step(rewards: Array, next_values: Array, continues: Array, discount: float, n: int) -> Array:
     """Returns that look n steps ahead and bootstrap there, or where the episode ended before."""
     xp = namespace(rewards)

@@ -24,9 +24,15 @@ class OnPolicy(ActorCritic):
 
     def prepare(self, state: Learnt, rollouts: Sequence[Rollout], hyper: Any) -> tuple[Learnt, Batch]:
         """Advantages and targets, once for all gradients of an update."""
+        return self._prepare(state, rollouts, [False] * len(rollouts), hyper)
+
+    def _prepare(
+        self, state: Learnt, rollouts: Sequence[Rollout], anew: Sequence[bool], hyper: Any
+    ) -> tuple[Learnt, Batch]:
+        """The same, with some rollouts read by the present policy."""
         parts = []
-        for rollout in rollouts:
-            columns = self._read(state, rollout, hyper)
+        for rollout, again in zip(rollouts, anew, strict=True):
+            columns = self._read(state, rollout, hyper, again)
             columns |= self._judge(columns, rollout, hyper)
             for used in ("rewards", "next_values", "continues"):
                 del columns[used]

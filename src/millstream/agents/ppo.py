@@ -8,13 +8,16 @@ no minibatch moves the policy far from the one that made the experience:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from millstream.agents.actor_critic import ActorCriticHyper, Learnt
-from millstream.agents.maths import namespace
+from millstream.agents.maths import namespace, one_step_on, vtrace
 from millstream.agents.on_policy import OnPolicy, mean, shares
-from millstream.core.data import Batch, Gradients, Lesson
+from millstream.core.data import Batch, Gradients, Lesson, Rollout
 from millstream.core.settings import setting
 
 
@@ -36,6 +39,10 @@ class PPOHyper(ActorCriticHyper):
     """Shift and scale advantages over the whole batch."""
     target_kl: float | None = setting(None, above=0, applies="learner")
     """End an update early once the policy has moved this far; none never does."""
+    clip_rho: float = setting(1.0, above=0, applies="learner")
+    """Where stale experience is corrected: largest importance weight of a step's own error."""
+    clip_c: float = setting(1.0, above=0, applies="learner")
+    """Where stale experience is corrected: largest importance weight with which later errors reach back."""
 
 
 class PPO(OnPolicy):
@@ -45,7 +52,17 @@ class PPO(OnPolicy):
     window = 2
     """Rollouts an actor may be ahead: one in training, one being made, so the policy acts one update behind."""
     max_lag: int | None = 1
-    """Experience of an older policy is dropped: the ratio can be clipped, but not trusted."""
+    """Experience of an older policy is dropped or corrected: its ratio can be clipped, but not trusted."""
+
+    def correct(
+        self, state: Learnt, rollouts: Sequence[Rollout], stale: Sequence[bool], hyper: PPOHyper
+    ) -> tuple[Learnt, Batch]:
+        """As `prepare`; what is stale is judged by V-trace.
+
+        The ratio stays that to the policy which acted, and so does its clip: how far several updates may move away
+        from old experience together is bounded. Measured from the present policy, each would go the whole way again.
+        """
+        return self._prepare(state, rollouts, stale, hyper)
 
     def gradients(self, state: Learnt, minibatch: Batch, hyper: PPOHyper) -> tuple[Gradients, Lesson]:
         """The closed form of the loss above, carried back through distribution and network."""
@@ -71,6 +88,26 @@ class PPO(OnPolicy):
             "clipfrac": mean(abs(ratio - 1) > hyper.clip, share),
         }
         return self.network.backward(tape, back), lesson
+
+    def _judge(self, columns: dict[str, np.ndarray], rollout: Rollout, hyper: Any) -> dict[str, np.ndarray]:
+        """What was read anew, by V-trace. With all ratios 1 it is GAE.
+
+        A step's own importance weight is not in its advantage: the ratio in the loss is that weight.
+        """
+        if "log_ratio" not in columns:
+            return super()._judge(columns, rollout, hyper)
+        log_ratio, rewards, values = columns.pop("log_ratio"), columns["rewards"], columns["values"]
+        following, continues, discount, trace = (
+            columns["next_values"],
+            columns["continues"],
+            hyper.discount,
+            hyper.trace,
+        )
+        targets, _ = vtrace(
+            log_ratio, rewards, values, following, continues, discount, trace, hyper.clip_rho, hyper.clip_c
+        )
+        advantages = one_step_on(targets, rewards, values, following, continues, discount, trace)
+        return {"advantages": advantages, "returns": targets}
 
     def _value_error(self, values: Any, minibatch: Batch, hyper: PPOHyper) -> tuple[Any, Any]:
         """Squared error and half its derivative."""

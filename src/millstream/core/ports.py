@@ -120,6 +120,14 @@ class Adopts(Protocol):
 
 
 @runtime_checkable
+class Corrects(Protocol):
+    """An optional gift of agents: to learn from experience that is too old for them as it is."""
+
+    def correct(self, state: Any, rollouts: Sequence[Rollout], stale: Sequence[bool], hyper: Any) -> tuple[Any, Batch]:
+        """As `prepare`, with what is stale corrected for the policy that made it."""
+
+
+@runtime_checkable
 class Subscription(Protocol[M]):
     """One reader's place in a topic."""
 

@@ -116,10 +116,13 @@ def _target(progress: Progress) -> str:
 
 
 def _speed(progress: Progress, room: int, now: float | None) -> str:
-    speed, lag = progress.steps_per_second(now), progress.policy_lag
+    speed = progress.steps_per_second(now)
     unknown = "paused" if progress.paused else "not measured yet"
     facts = [f"{speed:,.0f} steps/s" if speed is not None else unknown]
-    facts += [f"policy lag {lag:.2f}", f"queue {progress.queue}"] if lag is not None else []
+    lag = lag_words(progress.policy_lag, progress.policy_lag_max)
+    facts += [lag, f"queue {progress.queue}"] if lag else []
+    facts += [f"{brief(progress.stale)} stale"] if progress.stale else []
+    facts += [f"{brief(progress.corrected)} corrected"] if progress.corrected else []
     facts += [counted(progress.episodes, "episode"), counted(progress.updates, "update")]
     return _fit(facts, room)
 
@@ -194,9 +197,16 @@ def line(progress: Progress, now: float | None = None) -> str:
     if progress.train_return is not None:
         facts.append(f"return {number(progress.train_return)}{f' {progress.trend}' if progress.trend else ''}")
     facts += ["paused"] if progress.paused else [f"{speed:,.0f} steps/s"] if speed is not None else []
-    facts += [f"policy lag {progress.policy_lag:.2f}"] if progress.policy_lag is not None else []
+    facts += [lag] if (lag := lag_words(progress.policy_lag, progress.policy_lag_max)) else []
     facts += [f"{duration(left)} left"] if left and progress.trained < (progress.total_steps or 0) else []
     return "  ".join(facts)
+
+
+def lag_words(mean: float | None, most: float | None) -> str:
+    """How many updates behind policies act: on average, and at most where that is more. Nothing before it is known."""
+    if mean is None:
+        return ""
+    return f"policy lag {mean:.2f}" + (f" (at most {most:.0f})" if most is not None and most > mean else "")
 
 
 def evaluation_words(report: Report) -> list[str]:

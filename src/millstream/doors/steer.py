@@ -130,7 +130,10 @@ def _facts(view: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("return", f"{number(view['train_return'])}{trend}"))
     rows += [("speed", f"{speed:,.0f} steps a second")] if speed else []
     lag = view["policy_lag"]
-    rows += [("policy lag", f"{lag:.2f} updates")] if lag is not None else []
+    rows += [("policy lag", f"{lag:.2f} updates, at most {view['policy_lag_max']:.0f}")] if lag is not None else []
+    fates = {"dropped": view["ledger"]["stale"], "corrected": view["corrected"]}
+    stale = [f"{steps:,} steps {fate}" for fate, steps in fates.items() if steps]
+    rows += [("too old", ", ".join(stale))] if stale else []
     for worker in view["workers"]:
         state = f"pid {worker['pid']}" if worker["alive"] else f"ended: {worker['error'] or worker['exit_code']}"
         rows.append((worker["name"], state + (f", start {worker['epoch'] + 1}" if worker["epoch"] else "")))

@@ -26,6 +26,8 @@ class Entry:
     used: tuple[Identity, ...]
     dropped: tuple[Identity, ...] = ()
     refused: tuple[Refused, ...] = ()
+    corrected: tuple[Identity, ...] = ()
+    """Those of the used ones that were too old, and were corrected."""
     weights: str | None = None
     """The hash of the weights that it led to, where it was written down."""
 
@@ -34,7 +36,8 @@ class Entry:
         """The same from a line of the journal."""
         used, dropped = ([_identity(each) for each in line[name]] for name in ("used", "dropped"))
         refused = tuple((*_identity(each), int(each[3]), str(each[4])) for each in line.get("refused", ()))
-        return cls(line["update"], tuple(used), tuple(dropped), refused, line.get("weights"))
+        corrected = tuple(_identity(each) for each in line.get("corrected", ()))
+        return cls(line["update"], tuple(used), tuple(dropped), refused, corrected, line.get("weights"))
 
     @property
     def rollouts(self) -> list[Identity]:

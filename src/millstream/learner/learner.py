@@ -13,7 +13,7 @@ from numpy.random import Generator
 from millstream.core import tree
 from millstream.core.data import Array, Batch, Gradients, Lesson, Policy, Version
 from millstream.core.errors import Diverged
-from millstream.core.ports import Agent, Clock, PolicyStore, Snapshots
+from millstream.core.ports import Agent, Clock, Corrects, PolicyStore, Snapshots
 from millstream.learner import batches
 from millstream.learner.course import Course, Refused
 from millstream.learner.ledger import HASHED, Counters, fingerprint, line
@@ -31,6 +31,8 @@ class Update:
     batch: Batch
     plan: Iterator[np.ndarray]
     hyper: Any
+    corrected: int = 0
+    """Steps that were too old and are corrected."""
     lessons: list[Lesson] = field(default_factory=list)
 
 
@@ -166,12 +168,22 @@ class Learner:
         if self._idle_since is not None:
             self.seconds["wait"] += started - self._idle_since
             self._idle_since = None
-        self.state, batch = self.agent.prepare(self.state, taken.rollouts, hyper)
+        batch, corrected = self._prepare(taken, hyper)
         size = batches.rows_of_a_minibatch(batch, hyper.minibatch, self.agent.sequences)
         plan = batches.minibatches(batch, size, hyper.epochs, self.rng)
-        self._update = Update(taken, batch, plan, hyper)
+        self._update = Update(taken, batch, plan, hyper, corrected)
         self.seconds["prepare"] += self.clock.monotonic() - started
         return len(taken.rollouts)
+
+    def _prepare(self, taken: Taken, hyper: Any) -> tuple[Batch, int]:
+        """The batch of an update, and how many of its steps were too old and are corrected."""
+        if not taken.corrected:
+            self.state, batch = self.agent.prepare(self.state, taken.rollouts, hyper)
+            return batch, 0
+        assert isinstance(self.agent, Corrects)
+        stale = [rollout.stamp in taken.corrected for rollout in taken.rollouts]
+        self.state, batch = self.agent.correct(self.state, taken.rollouts, stale, hyper)
+        return batch, sum(rollout.count for rollout, old in zip(taken.rollouts, stale, strict=True) if old)
 
     def _learn(self, update: Update) -> int:
         rows = next(update.plan, None)
@@ -229,6 +241,7 @@ class Learner:
     def _end(self, update: Update) -> int:
         """A new policy first, then credit goes back: an actor that may go on finds it."""
         self.counters.take(update.taken)
+        self.counters.corrected += update.corrected
         lesson = dict(mean_lesson(update.lessons))
         if hasattr(self.agent, "digest"):
             lesson |= self.agent.digest(update.batch)
@@ -298,8 +311,10 @@ class Learner:
                 "steps": self.counters.trained,
                 "stale": self.counters.stale,
                 "refused": dict(self.counters.refused),
+                "corrected": self.counters.corrected,
                 "samples": self.counters.samples,
                 "lag": update.taken.lag,
+                "lag_max": update.taken.lag_max,
                 "queue": self.source.waiting,
                 "lesson": lesson,
                 "hyper": {name: getattr(update.hyper, name, None) for name in ("learning_rate", "entropy")},

@@ -24,6 +24,8 @@ class Counters:
     updates: int = 0
     trained: int = 0
     stale: int = 0
+    corrected: int = 0
+    """Of the trained ones, those that were too old and were corrected."""
     samples: int = 0
     """Gradient samples: steps times epochs."""
     refused: dict[str, int] = field(default_factory=dict)
@@ -55,6 +57,8 @@ def line(
     }
     if refused:
         found["refused"] = [list(each) for each in refused]
+    if taken.corrected:
+        found["corrected"] = [list(stamp.identity) for stamp in taken.corrected]
     if weights is not None:
         found["weights"] = weights
     return found

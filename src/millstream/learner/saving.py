@@ -13,6 +13,22 @@ from millstream.learner.checkpoint import Checkpoints
 from millstream.learner.learner import Learner
 
 
+class Beside:
+    """Several things that are kept as one, and restored in their order."""
+
+    def __init__(self, parts: Mapping[str, Snapshots]):
+        self.parts = parts
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Of each."""
+        return {name: part.snapshot() for name, part in self.parts.items()}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Each to where it was."""
+        for name, part in self.parts.items():
+            part.restore(snapshot[name])
+
+
 class Saver:
     """Saves a learner, and with it the companions of its process."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -34,6 +34,11 @@ class Taken:
     entry: Entry | None = None
     """What it does again, if it does."""
 
+    lag_max: int = 0
+    """How many updates behind the oldest policy was; `lag` is the mean."""
+    corrected: list[Stamp] = field(default_factory=list)
+    """Rollouts that are too old, and learnt from with a correction."""
+
     @property
     def steps(self) -> int:
         """Environment steps that count as trained with this update."""
@@ -58,7 +63,7 @@ class Source(Protocol):
 
 
 class Fresh:
-    """Rollouts in the order of their actors, each once; those of a policy that is too old are dropped.
+    """Rollouts in the order of their actors, each once; those of a policy that is too old are dropped, or marked.
 
     While a course lasts, those that it names are used and dropped, and nothing else decides.
     """
@@ -70,9 +75,12 @@ class Fresh:
         max_lag: int | None,
         release: Callable[[Stamp], None],
         course: Course | None = None,
+        correct: bool = False,
     ):
         self.replay, self.rollouts, self.max_lag, self.release = replay, rollouts, max_lag, release
         self.course = course
+        self.correct = correct
+        """Whether what is too old is learnt from with a correction, rather than dropped."""
         self._gathered: list[Rollout] = []
         self._dropped: list[Counted] = []
         self._owed: list[Stamp] = []
@@ -90,9 +98,10 @@ class Fresh:
             return None
         # in the order of their actors: which of them was quicker must not matter
         rollouts = sorted(self._gathered, key=lambda rollout: rollout.stamp.identity)
-        lag = float(np.mean([updates - rollout.stamp.policy.number for rollout in rollouts]))
+        lag, lag_max = _lag([rollout.stamp for rollout in rollouts], updates)
         used = [(rollout.stamp, rollout.count) for rollout in rollouts]
-        taken = Taken(rollouts, lag, used, self._dropped, self._owed, entry=entry)
+        old = [each.stamp for each in rollouts if self._corrected(each, entry, epoch, updates)]
+        taken = Taken(rollouts, lag, used, self._dropped, self._owed, entry=entry, lag_max=lag_max, corrected=old)
         self._gathered, self._dropped, self._owed = [], [], []
         if self.course and entry:
             self.course.took()
@@ -149,8 +158,13 @@ class Fresh:
 
     def _judge(self, epoch: int, updates: int, rollout: Rollout) -> None:
         # a rollout of nothing but resets has no row to learn from
-        useful = rollout.count and self._fresh(rollout, epoch, updates)
+        useful = rollout.count and (self.correct or self._fresh(rollout, epoch, updates))
         self._gathered.append(rollout) if useful else self._drop(rollout)
+
+    def _corrected(self, rollout: Rollout, entry: Entry | None, epoch: int, updates: int) -> bool:
+        if entry is not None:
+            return rollout.stamp.identity in entry.corrected
+        return self.correct and not self._fresh(rollout, epoch, updates)
 
     def _fresh(self, rollout: Rollout, epoch: int, updates: int) -> bool:
         """What an earlier learner's policy made counts as too old where age is bounded, unless it was redone."""
@@ -206,11 +220,9 @@ class Picked:
         if sample.weights is not None:
             rollouts = [_weighed(rollout, sample.weights) for rollout in rollouts]
         arrived, self._arrived = self._arrived, []
-        # what was recorded elsewhere is of no policy of this run, and behind none of them
-        lags = [updates - stamp.policy.number for stamp, _ in arrived if stamp.policy != NONE]
-        lag = float(np.mean(lags)) if lags else 0.0
+        lag, lag_max = _lag([stamp for stamp, _ in arrived], updates)
         keys = None if sample.weights is None else sample.keys
-        return Taken(rollouts, lag, arrived, keys=keys, entry=entry)
+        return Taken(rollouts, lag, arrived, keys=keys, entry=entry, lag_max=lag_max)
 
     def snapshot(self) -> Mapping[str, Any]:
         """The table, and what came into it since the last update."""
@@ -243,6 +255,14 @@ class Picked:
             self.course.abandon(f"rollouts came otherwise than update {entry.update} names them")
             return False
         return len(there) == len(entry.used)
+
+
+def _lag(stamps: Sequence[Stamp], updates: int) -> tuple[float, int]:
+    """How many updates behind the policies were that rollouts were made with: on average, and at most."""
+    # what was recorded elsewhere is of no policy of this run, and behind none of them; neither is one with a higher
+    # number, which an earlier learner had reached before it went back to a checkpoint
+    lags = [max(0, updates - stamp.policy.number) for stamp in stamps if stamp.policy != NONE]
+    return (float(np.mean(lags)), max(lags)) if lags else (0.0, 0)
 
 
 def _weighed(rollout: Rollout, importance: Array) -> Rollout:

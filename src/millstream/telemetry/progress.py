@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from millstream.core.topics import Report
-from millstream.telemetry.windows import Curve, Pauses, Rate, RecentSums
+from millstream.telemetry.windows import Curve, Pauses, Rate, RecentMost, RecentSums
 
 Shares: TypeAlias = dict[str, dict[str, float]]
 """Role ("actors", "learner") -> stage -> share of the time of the last seconds."""
@@ -36,6 +36,7 @@ class Progress:
         self.target = target
         self.one_process = one_process  # actors and learner take turns, so neither ever waits for the other
         self.made = self.trained = self.stale = self.rolled_back = self.lost = 0
+        self.corrected = 0  # of the trained ones, those whose policy was too old
         self.episodes = self.updates = self.samples = self.queue = 0
         self.lesson: Mapping[str, float] = {}
         self.hyper: Mapping[str, float] = {}
@@ -55,7 +56,7 @@ class Progress:
         self._before: deque[float] = deque(maxlen=WINDOW)  # the hundred that came before them, for the trend
         self._lengths: deque[int] = deque(maxlen=WINDOW)
         self._rate = Rate()
-        self._lags = RecentSums()
+        self._lags, self._longest_lags = RecentSums(), RecentMost()
         self._stages = {"actors": RecentSums(), "learner": RecentSums()}
 
     def take(self, report: Report) -> None:
@@ -92,7 +93,7 @@ class Progress:
     def _take_update(self, report: Report) -> None:
         # a learner that died came back from an older checkpoint: what it had used or dropped since is gone
         self.rolled_back += max(0, self.trained - report["steps"]) + max(0, self.stale - report["stale"])
-        self.trained, self.stale = report["steps"], report["stale"]
+        self.trained, self.stale, self.corrected = report["steps"], report["stale"], report["corrected"]
         if self.target_reached and self.target_reached["steps"] > self.trained:
             self.target_reached = {**self.target_reached, "steps": self.trained}
         self._rate.add(report["at"], self.trained + self.rolled_back)
@@ -101,6 +102,7 @@ class Progress:
         epoch, number = report["version"]
         self.version = (epoch, number)
         self._lags.add(report["at"], {"lag": report["lag"], "updates": 1})
+        self._longest_lags.add(report["at"], report["lag_max"])
         self._spend("learner", "learner", report)
 
     def _spend(self, role: str, worker: str, report: Report) -> None:
@@ -196,6 +198,11 @@ class Progress:
         return totals["lag"] / totals["updates"] if totals else None
 
     @property
+    def policy_lag_max(self) -> float | None:
+        """The same for the rollout that was furthest behind."""
+        return self._longest_lags.most()
+
+    @property
     def shares(self) -> Shares:
         """Where the time goes. In one process the roles take turns: they share one total, and none of them waits."""
         totals = {role: sums.totals() for role, sums in self._stages.items()}
@@ -245,6 +252,8 @@ class Progress:
             "target": self.target,
             "target_reached": self.target_reached,
             "policy_lag": self.policy_lag,
+            "policy_lag_max": self.policy_lag_max,
+            "corrected": self.corrected,
             "queue": self.queue,
             "lesson": dict(self.lesson),
             "hyper": dict(self.hyper),
@@ -263,16 +272,16 @@ class Progress:
             "lengths": list(self._lengths),
         }
 
-    def continue_from(self, steps: int, stale: int = 0) -> None:
+    def continue_from(self, steps: int, stale: int = 0, corrected: int = 0) -> None:
         """Count on from a checkpoint of which only the learner's counts are known; speeds begin anew."""
         self.made = steps + stale
         self.trained = self._trained_before = steps
-        self.stale = stale
+        self.stale, self.corrected = stale, corrected
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Continue from a snapshot; speeds begin anew."""
         for name in _KEPT:
-            setattr(self, name, snapshot[name])
+            setattr(self, name, snapshot.get(name, getattr(self, name)))  # one that is newer than the checkpoint stays
         # the snapshot was taken before the report of its own update had arrived
         self._trained_before = max(self._trained_before, self.trained)
         self._returns.extend(snapshot["returns"])
@@ -285,8 +294,8 @@ class Progress:
 
 
 _KEPT = (
-    "made", "trained", "stale", "rolled_back", "lost", "episodes", "updates", "samples", "best", "best_episode",
-    "target_reached",
+    "made", "trained", "stale", "corrected", "rolled_back", "lost", "episodes", "updates", "samples", "best",
+    "best_episode", "target_reached",
 )  # fmt: skip
 
 

@@ -81,7 +81,8 @@ def _of_update(report: Report) -> dict[str, Any]:
     named["charts/learning_rate"] = hyper.pop("learning_rate", None)
     named.update({f"hyper/{name}": value for name, value in hyper.items()})
     named |= {"charts/SPS": note.get("rate"), "time/fps": note.get("overall")}
-    named |= {"mill/policy_lag": report["lag"], "mill/queue": report["queue"], "mill/stale": report["stale"]}
+    named |= {"mill/policy_lag": report["lag"], "mill/policy_lag_max": report["lag_max"], "mill/queue": report["queue"]}
+    named |= {"mill/stale": report["stale"], "mill/corrected": report["corrected"]}
     named |= {"mill/updates": report["update"], "mill/samples": report["samples"]}
     for role, stages in note.get("shares", {}).items():
         named.update({f"mill/share_{role}_{stage}": share for stage, share in stages.items()})

@@ -60,6 +60,27 @@ class RecentSums:
         return totals
 
 
+class RecentMost:
+    """The greatest number of the last seconds, kept in buckets of a second too."""
+
+    def __init__(self, seconds: float = 10.0) -> None:
+        self.seconds = seconds
+        self._buckets: deque[tuple[int, float]] = deque()
+
+    def add(self, at: float, number: float) -> None:
+        """One more."""
+        second = max(int(at), self._buckets[-1][0]) if self._buckets else int(at)
+        if self._buckets and self._buckets[-1][0] == second:
+            number = max(number, self._buckets.pop()[1])
+        self._buckets.append((second, number))
+        while self._buckets[0][0] <= second - self.seconds:
+            self._buckets.popleft()
+
+    def most(self) -> float | None:
+        """None before there was any."""
+        return max((number for _, number in self._buckets), default=None)
+
+
 class Pauses:
     """How long a run has stood still, and how much of that fell between two reports of one worker."""
 

@@ -129,6 +129,7 @@ class Experiences:
         self._lanes = [_Lane(cursor=self._sought.get(index)) for index in range(LANES)]
         self._seen = Lives(self._done.rows())
         self._gaps = {}
+        self._ends: list[tuple[int, int]] | None = None
         self._consumer.assign(
             partitions_of(self._topic, LANES, lambda index: self._sought.get(index, OFFSET_BEGINNING))
         )
@@ -163,6 +164,13 @@ class Experiences:
             if not low <= wanted <= high:
                 self._gaps.setdefault(source_of(index), (wanted, low))
         return dict(self._gaps)
+
+    def ended(self) -> bool:
+        """Whether all is read that the log held when this was first asked."""
+        if self._ends is None:
+            self._ends = [watermarks(self._consumer, self._topic, index) for index in range(LANES)]
+        bounds = zip(self._lanes, self._ends, strict=True)
+        return all(low == high or (lane.cursor or 0) >= high for lane, (low, high) in bounds)
 
     def close(self) -> None:
         """Let go."""
