@@ -46,7 +46,7 @@ from millstream.parameters import keeping
 from millstream.parameters.keeping import Keeper
 from millstream.replay.cut import n_step
 from millstream.replay.ingest import Ingest
-from millstream.replay.limit import Lifted, Limit, SamplesPerInsert
+from millstream.replay.limit import Lifted, SamplesPerInsert
 from millstream.replay.refilled import Refilled, Reread
 from millstream.replay.select import Prioritised, Uniform
 from millstream.replay.table import Oldest, Table, queue
@@ -335,9 +335,8 @@ def _intake(
 
 def replay_table(hyper: Any, config: Experiment, course: Course | None = None) -> Table:
     """The table of an algorithm that learns from old steps; a course that is redone knows what comes when."""
-    limit: Limit = replay_limit(hyper, config.actor.envs * config.actor.unroll * max(1, config.actor.count))
-    if course is not None:
-        limit = Lifted(limit, lambda: course.redoing)
+    bound = replay_limit(hyper, config.actor.envs * config.actor.unroll * max(1, config.actor.count))
+    limit = bound if course is None else Lifted(bound, lambda: course.redoing)
     select = Prioritised(hyper.priority_exponent, hyper.importance) if hyper.prioritised else Uniform()
     rng = default_rng([config.seed, REPLAY])
     return Table(n_step(hyper.n_step), select, Oldest(), limit, hyper.capacity, rng)

@@ -64,7 +64,9 @@ class Told:
 def learner(told: Told, rollouts: int = 1, **changes: Any) -> Learner:
     """A learner of so many rollouts an update."""
     agent = changes.pop("agent", None) or agent_for()
-    source = Fresh(queue(16), lambda: rollouts, changes.pop("max_lag", 1), told.release, changes.pop("correct", False))
+    source = Fresh(
+        queue(16), lambda: rollouts, changes.pop("max_lag", 1), told.release, correct=changes.pop("correct", False)
+    )
     settings: dict[str, Any] = {
         "agent": agent, "state": agent.init(1), "hyper": HYPER, "source": source, "policies": told,
         "rng": np.random.default_rng(0), "clock": FakeClock(), "epoch": 0, "report": told.report,

@@ -19,7 +19,7 @@ from millstream.core.errors import ConfigError, UnknownName
 STEERING = "Steer a run that is under way"
 GROUPS = {
     "Train": ("train", "resume", "eval"),
-    "Look": ("runs", "show", "plot", "record", "export", "export-data"),
+    "Look": ("runs", "show", "ledger", "plot", "record", "export", "export-data"),
     STEERING: ("status",),
     "Serve": ("role", "kafka", "service"),
     "Choose": ("envs", "algos", "presets", "doctor"),
@@ -41,6 +41,7 @@ COMMANDS = {
     "eval": Command("judging", "evaluate a run's policy over episodes of its own", "mill eval latest --episodes 200"),
     "runs": Command("look", "list the runs", "mill runs"),
     "show": Command("look", "show one run: settings, numbers, events", "mill show latest"),
+    "ledger": Command("ledger", "where every environment step of a run went", "mill ledger latest"),
     "plot": Command("look", "draw a run, or several against each other", "mill plot latest"),
     "record": Command("judging", "write a video of a run's policy playing", "mill record latest --out film.gif"),
     "export": Command("judging", "write a policy for use elsewhere", "mill export latest --format onnx"),

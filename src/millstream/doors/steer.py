@@ -116,6 +116,18 @@ def state_of(folder: Path) -> str | None:
         return None
 
 
+def told_ledger(folder: Path) -> Mapping[str, Any] | None:
+    """Where a run says that its steps went: itself while it is under way, otherwise in its result."""
+    from millstream.telemetry.views import run_view
+
+    try:
+        found: Mapping[str, Any] = ask(folder / SOCKET, {"view": "status"}, timeout=1.0)["ledger"]
+        return found
+    except MillError:
+        result = run_view(folder)["result"]
+        return None if result is None else result["ledger"]
+
+
 def _facts(view: Mapping[str, Any]) -> list[tuple[str, str]]:
     speed, left = view["steps_per_second"], view["seconds_left"]
     total = f" of {view['total_steps']:,}" if view["total_steps"] else ""
