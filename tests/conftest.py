@@ -12,6 +12,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import pytest
 
 from tests.brokers import Broker, mock_broker
+from tests.kafka_runs import KafkaRun, kafka_run
 
 MOCKED = pytest.StashKey[bool]()
 
@@ -62,6 +63,13 @@ def durable_kafka(kafka: str, kafka_is_mock: bool) -> str:
     if kafka_is_mock:
         pytest.skip("the mock broker keeps nothing; set KAFKA_HOME or KAFKA_BOOTSTRAP_SERVERS")
     return kafka
+
+
+@pytest.fixture
+def on_kafka(durable_kafka: str) -> Iterator[KafkaRun]:
+    """A run on the shared broker, with topics of its own."""
+    with kafka_run(durable_kafka) as run:
+        yield run
 
 
 @pytest.fixture(scope="session")

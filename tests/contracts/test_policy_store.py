@@ -11,6 +11,7 @@ from millstream.core.errors import CodecError, Fenced
 from millstream.parameters.server import ParameterServer
 from millstream.wires.memory import MemoryPolicies
 from millstream.wires.policies import SharedPolicies
+from tests.kafka_runs import until
 
 
 class Ends:
@@ -18,8 +19,12 @@ class Ends:
         self.writer, self.reader = writer, reader
 
 
-@pytest.fixture(params=["memory", "shared", "server", "grpc"])
+@pytest.fixture(params=["memory", "shared", "server", "grpc", "kafka"])
 def store(request):
+    if request.param == "kafka":
+        run = request.getfixturevalue("on_kafka")
+        both = Arriving(run.policies(), run.policies())
+        return Ends(both, both)
     if request.param == "grpc":
         return over_the_network(request.addfinalizer)
     if request.param != "shared":
@@ -28,6 +33,23 @@ def store(request):
     writer = SharedPolicies.create()
     request.addfinalizer(writer.close)
     return Ends(writer, SharedPolicies(writer.descriptor))
+
+
+class Arriving:
+    """Both ends of a store over a network; who reads waits until the newest that was published can have arrived."""
+
+    def __init__(self, writer, reader):
+        self._writer, self._reader, self._newest = writer, reader, NONE
+        reader.latest()  # the place is found before anything is written
+
+    def publish(self, policy):
+        self._writer.publish(policy)
+        self._newest = policy.version
+
+    def latest(self, newer_than=NONE):
+        if self._newest != NONE:
+            assert until(lambda: (read := self._reader.latest()) and read.version == self._newest)
+        return self._reader.latest(newer_than)
 
 
 def over_the_network(later):

@@ -30,7 +30,8 @@ def _of_actions(rollout: Rollout, spec: EnvSpec) -> str | None:
     if actions.shape[2:] != space.shape:
         return f"spec: actions of shape {list(actions.shape[2:])}, not {list(space.shape)}"
     if isinstance(space, Box):
-        return None if actions.dtype.kind == "f" else f"spec: actions are {actions.dtype}, not {space.dtype}"
+        fits = actions.dtype.kind == np.dtype(space.dtype).kind
+        return None if fits else f"spec: actions are {actions.dtype}, not {space.dtype}"
     choices = np.asarray(space.n if isinstance(space, Discrete) else space.nvec)
     if actions.dtype.kind not in "iu" or ((actions < 0) | (actions >= choices)).any():
         return f"spec: actions that are none of {choices.tolist()}"

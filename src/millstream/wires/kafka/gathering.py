@@ -22,12 +22,22 @@ class _Reached:
     apart: dict[int, None] = field(default_factory=dict)
     """Sequences beyond the last that are known too. A refused one may have come from a stranger: it closes no gap."""
 
-    def fold(self) -> None:
-        """What follows the last without a gap is no longer apart."""
-        self.apart = {sequence: None for sequence in self.apart if sequence > self.last}
+    def add(self, sequence: int) -> None:
+        """This one; with those that follow the last without a gap the last moves on."""
+        if sequence > self.last:
+            self.apart[sequence] = None
         while self.last + 1 in self.apart:
             self.last += 1
             del self.apart[self.last]
+        while len(self.apart) > _MOST_APART:
+            del self.apart[next(iter(self.apart))]
+
+    def reach(self, sequence: int) -> None:
+        """All up to this one."""
+        self.last = max(self.last, sequence)
+        for known in [known for known in self.apart if known <= self.last]:
+            del self.apart[known]
+        self.add(self.last)
 
 
 class Lives:
@@ -57,17 +67,11 @@ class Lives:
 
     def reach(self, life: Life, sequence: int) -> None:
         """This one, and all before it."""
-        reached = self._touch(life)
-        reached.last = max(reached.last, sequence)
-        reached.fold()
+        self._touch(life).reach(sequence)
 
     def add(self, life: Life, sequence: int) -> None:
         """This one alone."""
-        reached = self._touch(life)
-        reached.apart[sequence] = None
-        reached.fold()
-        while len(reached.apart) > _MOST_APART:
-            del reached.apart[next(iter(reached.apart))]
+        self._touch(life).add(sequence)
 
     def _touch(self, life: Life) -> _Reached:
         self._lives[life] = reached = self._lives.pop(life, None) or _Reached()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -91,7 +92,16 @@ def create(cluster: Cluster, names: Names, keep: Keep = ALL, replication: int = 
         made = [_new(name, names, keep, replication) for name in missing]
         for name, future in admin.create_topics(made, operation_timeout=PATIENCE).items():
             _wait(future, f"the topic {name} could not be made", fine=KafkaError.TOPIC_ALREADY_EXISTS)
+        _see(cluster, missing)
     return missing
+
+
+def _see(cluster: Cluster, made: list[str]) -> None:
+    """Wait until the brokers tell of topics that they have made."""
+    ends = time.monotonic() + PATIENCE
+    while not cluster.check().keys() >= set(made):
+        if time.monotonic() > ends:
+            raise Unavailable(f"the topics {', '.join(made)} were made, and the brokers do not tell of them")
 
 
 def set_retention(cluster: Cluster, names: Names, keep: Keep) -> None:
