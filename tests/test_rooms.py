@@ -44,6 +44,7 @@ DOORS = {
     "catalogue",
     "service",
     "streaming",
+    "hindsight",
     "control",
     "telemetry",
     "doors",

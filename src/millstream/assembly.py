@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from numpy.random import SeedSequence, default_rng
 
@@ -38,7 +38,7 @@ from millstream.hosts.heartbeat import Heartbeat
 from millstream.learner import batches
 from millstream.learner.checkpoint import Checkpoints
 from millstream.learner.course import Course
-from millstream.learner.learner import Learner
+from millstream.learner.learner import Keeping, Learner
 from millstream.learner.rereading import Rereading
 from millstream.learner.saving import Beside, Saver
 from millstream.learner.sources import Fresh, Picked, Source
@@ -263,15 +263,30 @@ def _build_learner(index: int, config: Experiment, wiring: Wiring) -> list[Role]
 
 
 def _learner(config: Experiment, wiring: Wiring, lock: RunLock) -> list[Role]:
-    spec = spec_of(config)
-    agent = make_agent(config, spec)
-    hyper = hyper_of(config)
-    subscription: Any = wiring.bus.subscribe(EXPERIENCES, "learner")
-    journal = wiring.folder / "journal.jsonl"
+    spec, journal = spec_of(config), wiring.folder / "journal.jsonl"
     course = None if wiring.reread is None else Course(read_journal(journal))
+    ingest, learner = learning(
+        config, wiring, spec, course, lambda: _saver(config, wiring, spec), Journal(journal).append, lock.close
+    )
+    if not cast(Saver, learner.saver).restore(learner) and config.warm_start:
+        _warm_start(learner, spec, Path(config.warm_start))
+    return [ingest, learner]
+
+
+def learning(
+    config: Experiment,
+    wiring: Wiring,
+    spec: EnvSpec,
+    course: Course | None,
+    saver: Callable[[], Keeping],
+    journal: Callable[[dict[str, Any]], None] = lambda entry: None,
+    let_go: Callable[[], object] = lambda: None,
+) -> tuple[Ingest, Learner]:
+    """A learner as it is before its first update, and what brings it rollouts."""
+    agent, hyper = make_agent(config, spec), hyper_of(config)
+    subscription: Any = wiring.bus.subscribe(EXPERIENCES, "learner")
     ingest, source = _intake(hyper, config, wiring, _reading(wiring, subscription, course), course)
-    saver = _saver(config, wiring, spec)
-    learner = Learner(
+    return ingest, Learner(
         agent=agent,
         state=agent.init(config.seed),
         hyper=hyper,
@@ -281,18 +296,15 @@ def _learner(config: Experiment, wiring: Wiring, lock: RunLock) -> list[Role]:
         clock=wiring.clock,
         epoch=wiring.epoch,
         report=wiring.report,
-        journal=Journal(journal).append,
-        saver=saver,
-        let_go=lock.close,
+        journal=journal,
+        saver=saver(),
+        let_go=let_go,
         refused=getattr(subscription, "refused", tuple),
         course=course,
         total_steps=config.total_steps,
         shards=config.learner.shards,
         threads=config.learner.threads or threads_for(agent, config, wiring.timed),
     )
-    if not saver.restore(learner) and config.warm_start:
-        _warm_start(learner, spec, Path(config.warm_start))
-    return [ingest, learner]
 
 
 def _reading(wiring: Wiring, subscription: Any, course: Course | None) -> Subscription[Rollout]:

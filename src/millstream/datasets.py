@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,25 @@ def export_played(
             "stochastic": wanted,
         }
         return write(out, evaluation.env.spec, whole_episodes(evaluation), about, kind, overwrite, told)
+
+
+def export_logged(
+    run: str | Path,
+    out: str,
+    *,
+    episodes: int | None = None,
+    kind: str = "hdf5",
+    overwrite: bool = False,
+    told: Told = lambda episodes, steps: None,
+) -> dict[str, Any]:
+    """Write the whole episodes that a run on Kafka has in its log, or the first so many, to a Minari dataset."""
+    from millstream import hindsight  # late: it needs a client library that others do without
+
+    folder = Path(run)
+    experiment = configuration.from_plain(read_config(folder))
+    about = {"algo": experiment.algo, "env": settings.plain(experiment.env), "run": folder.name, "policy": "the log"}
+    found = islice(hindsight.episodes(experiment, folder), episodes)
+    return write(out, assembly.spec_of(experiment), found, about, kind, overwrite, told)
 
 
 def write(

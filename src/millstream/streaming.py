@@ -13,17 +13,15 @@ from millstream import config as configuration
 from millstream.actor.unroll import Actor
 from millstream.assembly import Wiring
 from millstream.config import Experiment, LogConfig
-from millstream.control import journal
 from millstream.control.commands import as_request, parse
 from millstream.control.follower import Follower, Following
-from millstream.control.ledger import Ledger, balance
 from millstream.control.lock import RunLock
 from millstream.control.state import Desired, Intent, beginning
 from millstream.control.supervisor import Supervisor
 from millstream.core.clock import SystemClock
 from millstream.core.errors import Fenced, RunError
 from millstream.core.ports import Bus, Clock, Role
-from millstream.core.topics import COMMANDS, METRICS_ACTORS, Report
+from millstream.core.topics import COMMANDS
 from millstream.crew import environment
 from millstream.hosts.heartbeat import Heartbeat
 from millstream.hosts.life import signals
@@ -33,15 +31,12 @@ from millstream.wires.channel import Channel
 from millstream.wires.kafka import topics
 from millstream.wires.kafka.bus import KafkaBus
 from millstream.wires.kafka.cluster import Cluster
-from millstream.wires.kafka.history import reread, scan
+from millstream.wires.kafka.history import reread
 from millstream.wires.kafka.policies import KafkaPolicies
-from millstream.wires.kafka.reports import Reports
 from millstream.wires.kafka.topics import Keep, Names
 from millstream.wires.memory import MemoryBus
 from millstream.wires.shared import SharedBus
 
-_SILENT = 5.0
-"""Seconds without a sign of life after which an actor's life is over."""
 _LAST_WORDS = 20.0
 """Seconds that workers of an earlier root have to save and end."""
 
@@ -333,37 +328,3 @@ class Elsewhere:
 def say_stop(bus: Bus, reason: str) -> bool:
     """Tell all workers of a run to end."""
     return bus.publish(COMMANDS, {"command": "stop", "reason": reason})
-
-
-# --- looking back ----------------------------------------------------------------------------------------------------
-
-
-def ledger(config: Experiment, folder: Path) -> Ledger:
-    """Where every step of a run went, counted anew from the log and the journal."""
-    clock = SystemClock()
-    known = find(config, folder.name, clock)
-    cluster = cluster_of(config)
-    logged = scan(cluster, known.names, known.run)
-    published = {each.identity: each.steps for each in logged}
-    entries = journal.read(folder / "journal.jsonl")
-    return balance(entries, published, _ended_lives(cluster, known, clock), logged.bytes)
-
-
-def _ended_lives(cluster: Cluster, known: Known, clock: Clock) -> dict[tuple[int, int], int]:
-    """Lives of actors that are over -> the steps that they told of."""
-    told: dict[tuple[int, int], Report] = {}
-    reports = Reports(cluster, METRICS_ACTORS.name, known.run, known.created_at)
-    try:
-        for delivery in reports.catch_up():
-            if delivery.message.get("kind") == "heartbeat" and "made" in delivery.message:
-                _, _, index = delivery.message["worker"].rpartition("-")
-                told[int(index), delivery.message["epoch"]] = delivery.message
-    finally:
-        reports.close()
-    last = {index: max(epoch for other, epoch in told if other == index) for index, _ in told}
-    quiet = clock.now() - _SILENT
-    return {
-        (index, epoch): beat["made"]
-        for (index, epoch), beat in told.items()
-        if epoch < last[index] or beat["at"] < quiet
-    }

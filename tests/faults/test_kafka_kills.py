@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from millstream import config, streaming, training
+from millstream import config, hindsight, training
 from millstream.control import journal
 from millstream.control.ledger import Ledger
 from tests.brokers import Broker
@@ -36,7 +36,7 @@ def goes_on(run: Path, seconds: float = 60.0) -> None:
 
 
 def counted(run: Path) -> Ledger:
-    return streaming.ledger(config.from_plain(training.read_config(run)), run)
+    return hindsight.ledger(config.from_plain(training.read_config(run)), run)
 
 
 def suffer(run: Path, broker: Broker, faults: list[str]) -> None:

@@ -18,7 +18,7 @@ from millstream.core.errors import ConfigError, UnknownName
 
 STEERING = "Steer a run that is under way"
 GROUPS = {
-    "Train": ("train", "resume", "eval"),
+    "Train": ("train", "resume", "eval", "replay"),
     "Look": ("runs", "show", "ledger", "plot", "record", "export", "export-data"),
     STEERING: ("status",),
     "Serve": ("role", "kafka", "service"),
@@ -49,6 +49,7 @@ COMMANDS = {
         "judging", "write episodes of a run's policy to a Minari dataset", "mill export-data latest --out ./expert"
     ),
     "status": Command("steer", "ask a run how it is doing", "mill status latest"),
+    "replay": Command("replay", "train a run on Kafka again from its log, and compare", "mill replay latest"),
     "role": Command("role", "be one role of a run on Kafka", "mill role actor --run CartPole-v1__ppo__1"),
     "kafka": Command("kafka", "make the topics of a run", "mill kafka init"),
     "service": Command("service", "list the services, or be one", "mill service parameters --port 50055"),

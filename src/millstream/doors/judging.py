@@ -10,8 +10,11 @@ from collections.abc import Callable
 from millstream.doors import saying
 from millstream.doors.ending import judgement
 from millstream.doors.finding import add_run, run_of, shown
+from millstream.doors.steer import on_kafka
 from millstream.telemetry.words import counted, number
 
+_MANY = 100
+"""Episodes, unless told otherwise."""
 _EVERY = 5.0
 """Seconds between two lines about an export that nobody watches on a terminal."""
 
@@ -29,7 +32,7 @@ def configure(parser: ArgumentParser, name: str) -> None:
         "--policy", choices=("best", "latest"), help="which one (the best by evaluation, else the latest)"
     )
     if name in ("eval", "export-data"):
-        parser.add_argument("--episodes", type=int, default=100, metavar="N", help="how many to play (100)")
+        parser.add_argument("--episodes", type=int, metavar="N", help="how many to play (100)")
         parser.add_argument(
             "--stochastic", action="store_true", default=None, help="sample actions instead of the most probable ones"
         )
@@ -51,7 +54,11 @@ def evaluate(options: Namespace) -> int:
 
     folder = run_of(options)
     found = training.evaluate(
-        folder, episodes=options.episodes, seed=options.seed, stochastic=options.stochastic, name=options.policy
+        folder,
+        episodes=_MANY if options.episodes is None else options.episodes,
+        seed=options.seed,
+        stochastic=options.stochastic,
+        name=options.policy,
     )
     if options.json:
         saying.say_json({"run": folder.name, "seed": options.seed, "evaluation": found, "folder": str(folder)})
@@ -93,17 +100,22 @@ def export_data(options: Namespace) -> int:
     from millstream import datasets
 
     folder = run_of(options)
-    found = datasets.export_played(
-        folder,
-        options.out,
-        episodes=options.episodes,
-        seed=options.seed,
-        stochastic=options.stochastic,
-        name=options.policy,
-        kind=options.format,
-        overwrite=options.overwrite,
-        told=counting(options.episodes, options.json),
-    )
+    how = {"kind": options.format, "overwrite": options.overwrite}
+    if (options.source or ("log" if on_kafka(folder) else "policy")) == "log":
+        told = counting(options.episodes, options.json)
+        found = datasets.export_logged(folder, options.out, episodes=options.episodes, told=told, **how)
+    else:
+        episodes = _MANY if options.episodes is None else options.episodes
+        found = datasets.export_played(
+            folder,
+            options.out,
+            episodes=episodes,
+            seed=options.seed,
+            stochastic=options.stochastic,
+            name=options.policy,
+            told=counting(episodes, options.json),
+            **how,
+        )
     if options.json:
         saying.say_json({"run": folder.name, **found})
         return 0
@@ -121,18 +133,20 @@ def export_data(options: Namespace) -> int:
 
 def add_dataset(parser: ArgumentParser) -> None:
     """What is written, where, and over what."""
-    parser.description = "Let a run's policy play, and write whole episodes to a Minari dataset."
+    parser.description = "Write whole episodes to a Minari dataset: a run's policy plays them, or its log holds them."
     parser.add_argument(
         "--out",
         required=True,
         metavar="DATASET",
         help="a folder such as ./expert, or a name such as cartpole/expert-v0 in the folder of Minari",
     )
+    source = "let the policy play, or take what a log on Kafka holds (the log, if there is one)"
+    parser.add_argument("--source", choices=("policy", "log"), help=source)
     parser.add_argument("--format", choices=("hdf5", "arrow", "parquet"), default="hdf5", help="of the files (hdf5)")
     parser.add_argument("--overwrite", action="store_true", help="replace a dataset of that name")
 
 
-def counting(total: int, as_json: bool) -> Callable[[int, int], None]:
+def counting(total: int | None, as_json: bool) -> Callable[[int, int], None]:
     """Says on standard error how far an export is: a line that changes on a terminal, elsewhere one now and then."""
     terminal = sys.stderr.isatty()
     if as_json and not terminal:
@@ -141,11 +155,12 @@ def counting(total: int, as_json: bool) -> Callable[[int, int], None]:
 
     def told(episodes: int, steps: int) -> None:
         nonlocal said
-        now, last = time.monotonic(), terminal and episodes >= total
+        now, last = time.monotonic(), terminal and total is not None and episodes >= total
         if now - said < pause and not last:
             return
         said = now
-        text = f"{episodes:,} of {counted(total, 'episode')}, {counted(steps, 'step')}"
+        of = counted(episodes, "episode") if total is None else f"{episodes:,} of {counted(total, 'episode')}"
+        text = f"{of}, {counted(steps, 'step')}"
         sys.stderr.write(f"\r{text}\x1b[K" + ("\n" if last else "") if terminal else f"{text}\n")
         sys.stderr.flush()
 

@@ -34,11 +34,11 @@ def show(options: Namespace) -> int:
 
 def of(folder: Path) -> dict[str, Any]:
     """The ledger of a run on Kafka, recomputed from its log; of others the last one that they told."""
-    from millstream import config, streaming, training
+    from millstream import config, hindsight, training
 
     experiment = config.from_plain(training.read_config(folder))
     if experiment.topology == "kafka":
-        ledger = streaming.ledger(experiment, folder)
+        ledger = hindsight.ledger(experiment, folder)
         return {**dataclasses.asdict(ledger), "balanced": ledger.balanced}
     return _told(folder)
 

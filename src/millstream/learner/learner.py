@@ -293,7 +293,9 @@ class Learner:
 
     def _write_down(self, update: Update, refused: Sequence[Refused]) -> None:
         """The journal: which rollouts were used or dropped, in order."""
-        hashed = self._fingerprint() if self.counters.updates % self.hashed == 0 else None
+        number = self.counters.updates
+        early = number & (number - 1) == 0  # 1, 2, 4, ...: short runs have something to compare, too
+        hashed = self._fingerprint() if early or number % self.hashed == 0 else None
         self.journal(line(self.counters, self.version, self.revision, update.taken, refused, hashed))
 
     def _fingerprint(self) -> str:

@@ -17,7 +17,7 @@ _Letter = tuple[str, bytes, dict[str, str]]
 class DeadLetters:
     """Writes to the topic of dead letters. The same place in the log has the same key, however often it is read."""
 
-    def __init__(self, outlet: Outlet, topic: str) -> None:
+    def __init__(self, outlet: Outlet | None, topic: str) -> None:
         self._outlet, self._topic = outlet, topic
         self._waiting: deque[_Letter] = deque()
         self.counts: Counter[str] = Counter()
@@ -26,6 +26,8 @@ class DeadLetters:
     def put(self, message: Message, error: CodecError) -> None:
         """Put a message aside."""
         self.counts[error.reason] += 1
+        if self._outlet is None:
+            return
         body, place = message.value() or b"", f"{message.topic()}/{message.partition()}/{message.offset()}"
         headers = {
             "reason": error.reason,
@@ -39,7 +41,7 @@ class DeadLetters:
 
     def send(self) -> bool:
         """Put them on their way; False while there is no room for one."""
-        while self._waiting:
+        while self._outlet is not None and self._waiting:
             self._outlet.look()
             letter = self._waiting[0]
             place, body, headers = letter
@@ -50,7 +52,7 @@ class DeadLetters:
 
     def _again(self, letter: _Letter) -> Heard:
         def heard(error: KafkaError | None, message: Message) -> None:
-            if error is not None and self._outlet.breaks(error):
+            if error is not None and self._outlet is not None and self._outlet.breaks(error):
                 self._waiting.append(letter)
 
         return heard

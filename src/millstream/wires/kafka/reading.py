@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
@@ -23,7 +23,6 @@ from millstream.wires.kafka.looking import watermarks
 from millstream.wires.kafka.notes import Life, Note, note_of
 from millstream.wires.kafka.outlet import Outlet
 from millstream.wires.kafka.parts import join
-from millstream.wires.kafka.policies import KafkaPolicies
 from millstream.wires.kafka.topics import LANES, Names
 
 Admit = Callable[[Rollout], str | None]
@@ -55,12 +54,23 @@ class _Lane:
         return min(waiting, default=self.cursor)
 
 
+class Paying(Protocol):
+    """Who gives credit back to actors."""
+
+    def release(self, actor: int, epoch: int, sequence: int) -> None:
+        """This rollout of an actor's life, and those before, are done with."""
+
+    def remember(self, actor: int, epoch: int, sequence: int) -> None:
+        """They were before: it is said again with whatever is said next."""
+
+
 class Experiences:
     """A reader of the whole log of a run, from its beginning unless told otherwise."""
 
     def __init__(
-        self, cluster: Cluster, names: Names, run: str, policies: KafkaPolicies, outlet: Outlet, admit: Admit
+        self, cluster: Cluster, names: Names, run: str, policies: Paying, outlet: Outlet | None, admit: Admit
     ) -> None:
+        """Without an outlet, what is bad is only counted: who looks back writes nothing."""
         self._topic, self._run = names.experiences, run
         self._policies, self._admit = policies, admit
         self._letters = DeadLetters(outlet, names.dead)
