@@ -16,7 +16,7 @@ from millstream.core.errors import Diverged
 from millstream.core.ports import Agent, Clock, Corrects, PolicyStore, Snapshots
 from millstream.learner import batches
 from millstream.learner.course import Course, Refused
-from millstream.learner.ledger import HASHED, Counters, fingerprint, line
+from millstream.learner.ledger import HASHED, Counters, fingerprint, is_hashed, line
 from millstream.learner.refusals import Refusals
 from millstream.learner.sources import Source, Taken
 
@@ -293,9 +293,7 @@ class Learner:
 
     def _write_down(self, update: Update, refused: Sequence[Refused]) -> None:
         """The journal: which rollouts were used or dropped, in order."""
-        number = self.counters.updates
-        early = number & (number - 1) == 0  # 1, 2, 4, ...: short runs have something to compare, too
-        hashed = self._fingerprint() if early or number % self.hashed == 0 else None
+        hashed = self._fingerprint() if is_hashed(self.counters.updates, self.hashed) else None
         self.journal(line(self.counters, self.version, self.revision, update.taken, refused, hashed))
 
     def _fingerprint(self) -> str:

@@ -43,6 +43,11 @@ class Counters:
             self.refused[reason] = self.refused.get(reason, 0) + steps
 
 
+def is_hashed(update: int, every: int = HASHED) -> bool:
+    """Whether the journal has the hash of an update's weights; the first, second, fourth, ... too, for short runs."""
+    return update % every == 0 or update & (update - 1) == 0
+
+
 def line(
     counters: Counters, version: Version, revision: int, taken: Taken, refused: Sequence[Refused], weights: str | None
 ) -> dict[str, Any]:
