@@ -360,6 +360,15 @@ def test_what_finds_no_room_is_kept_and_sent_later_in_order(on_kafka):
     assert identities(polled(reader_of(on_kafka), 12)) == [(0, 0, sequence) for sequence in range(12)]
 
 
+def test_who_only_asks_for_credit_still_sends_what_found_no_room(on_kafka):
+    narrow = Cluster(on_kafka.cluster.bootstrap, {"queue.buffering.max.messages": 1, "linger.ms": 200})
+    sending = Sending(Outlet(narrow), on_kafka.names, on_kafka.name, 4, on_kafka.policies())
+    for sequence in range(4):
+        assert sending.publish(made(on_kafka, 0, sequence))
+    assert sending.unsettled > 1
+    assert until(lambda: sending.claim(0, 100) or not sending.unsettled)
+
+
 def test_a_client_that_has_broken_is_replaced_and_nothing_is_lost(on_kafka):
     sender = on_kafka.bus(window=100)
     for sequence in range(10):
