@@ -128,6 +128,7 @@ class Sending:
                 each.sent = each.acknowledged = 0
 
     def _has_credit(self, sender: int, lane: _Lane) -> bool:
+        self.look()  # who has none asks for it again and again, and does nothing else
         if lane.epoch is not None and lane.unreleased:
             done = self._credit.released(sender, lane.epoch)
             while lane.unreleased and lane.unreleased[0] <= done:
