@@ -214,6 +214,19 @@ _TUNED: dict[tuple[str, str], dict[str, Any]] = {
             "capacity": 20_000,
         },
     },
+    ("td3", "InvertedPendulum-v5"): {
+        "total_steps": 30_000,
+        "network": {"hidden": [64, 64]},
+        "hyper": {
+            "learning_rate": 1e-3,
+            "learning_rate_end": 1e-5,
+            "minibatch": 128,
+            "gradients": 16,
+            "samples_per_step": 128.0,
+            "capacity": 50_000,
+            "noise": 0.3,
+        },
+    },
     ("td3", "Pendulum-v1"): {
         "total_steps": 10_000,
         "network": {"hidden": [64, 64]},
