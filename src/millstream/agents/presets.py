@@ -191,6 +191,23 @@ _TUNED: dict[tuple[str, str], dict[str, Any]] = {
             "epsilon_end": 0.04,
         },
     },
+    ("dqn", "MountainCar-v0"): {
+        "total_steps": 150_000,
+        "network": {"activation": "tanh"},
+        "hyper": {
+            "learning_rate": 2e-3,
+            "learning_rate_end": 1e-5,
+            "minibatch": 128,
+            "gradients": 32,
+            "samples_per_step": 64.0,
+            "n_step": 3,
+            "capacity": 150_000,
+            "target_every": 1,
+            "target_rate": 0.005,
+            # short: chance alone hardly ever climbs the hill
+            "exploration": 0.1,
+        },
+    },
     ("sac", "InvertedPendulum-v5"): {
         "total_steps": 30_000,
         "network": {"hidden": [64, 64]},
@@ -212,6 +229,19 @@ _TUNED: dict[tuple[str, str], dict[str, Any]] = {
             "samples_per_step": 128.0,
             "learning_starts": 500,
             "capacity": 20_000,
+        },
+    },
+    ("td3", "InvertedPendulum-v5"): {
+        "total_steps": 30_000,
+        "network": {"hidden": [64, 64]},
+        "hyper": {
+            "learning_rate": 1e-3,
+            "learning_rate_end": 1e-5,
+            "minibatch": 128,
+            "gradients": 16,
+            "samples_per_step": 128.0,
+            "capacity": 50_000,
+            "noise": 0.3,
         },
     },
     ("td3", "Pendulum-v1"): {
@@ -240,6 +270,7 @@ _CHOSEN_ON: dict[tuple[str, str], str] = {
     ("ppo", "Snake-v0"): "1",
     ("dqn", "Acrobot-v1"): "1 and 2",
     ("dqn", "CartPole-v1"): "1 to 3; a first choice failed on 101 to 105",
+    ("dqn", "MountainCar-v0"): "1 and 2",
     ("sac", "InvertedPendulum-v5"): "1 to 3; a first choice failed on 101 to 105",
     ("sac", "Pendulum-v1"): "1 and 2",
     ("td3", "Pendulum-v1"): "1 and 2",
