@@ -12,11 +12,11 @@ SECONDS = 20.0
 """Within which what should arrive does, on a busy machine too."""
 
 
-def until(check: Callable[[], Any], seconds: float = SECONDS) -> Any:
+def until(check: Callable[[], Any], seconds: float = SECONDS, pause: float = 0.002) -> Any:
     """The answer of `check`, asked until it is true or the time is over."""
     ends = time.monotonic() + seconds
     while not (answer := check()) and time.monotonic() < ends:
-        time.sleep(0.002)
+        time.sleep(pause)
     return answer
 
 

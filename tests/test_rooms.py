@@ -161,7 +161,7 @@ def test_importing_millstream_brings_nothing_heavy() -> None:
     modules = ["millstream", *(f"millstream.core.{path.stem}" for path in (SOURCE / "core").glob("[!_]*.py"))]
     script = (
         f"import importlib, sys\nfor name in {modules!r}: importlib.import_module(name)\n"
-        "heavy = {'torch', 'gymnasium', 'matplotlib', 'rich', 'sqlite3', 'PIL', 'grpc', 'minari'}\n"
+        "heavy = {'torch', 'gymnasium', 'matplotlib', 'rich', 'sqlite3', 'PIL', 'grpc', 'minari', 'confluent_kafka'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -179,6 +179,7 @@ def test_a_writer_that_is_killed_after_any_part_leaves_the_policy_before_it(on_k
     assert_whole(on_kafka.policies().latest(), 7)
 
 
+@pytest.mark.timeout(300)
 def test_everything_arrives_once_when_the_broker_is_killed_meanwhile(own_kafka):
     with kafka_run(own_kafka.address) as run:
         learner, actor = run.learner(), run.policies()
@@ -204,7 +205,7 @@ def test_everything_arrives_once_when_the_broker_is_killed_meanwhile(own_kafka):
                 killed.start()
             return len(seen) >= total and newest.number == total
 
-        assert until(work, 100), (sent, len(seen), newest)
+        assert until(work, 180, pause=0.03), (sent, len(seen), newest)
         killed.join()
         assert seen == list(range(total))
         assert until(lambda: sender.settled(EXPERIENCES, 0) == total - 1)

@@ -206,12 +206,16 @@ class Announcer:
             self._written = message.offset()  # of the first
 
     def _insist(self, call: Callable[[float], None]) -> None:
-        """What only took too long must be called again: the client goes on with it meanwhile."""
+        """What only took too long must be called again: the client goes on with it meanwhile.
+
+        Not for ever: when the broker has given the transaction up, it comes to no end.
+        """
+        ends = time.monotonic() + _TRANSACTION / 1000
         while True:
             try:
                 return call(PATIENCE)
             except KafkaException as error:
-                if not error.args[0].retriable() or error.args[0].txn_requires_abort():
+                if not error.args[0].retriable() or error.args[0].txn_requires_abort() or time.monotonic() > ends:
                     raise
                 self._give_up_when_closing(error)
 
@@ -223,10 +227,10 @@ class Announcer:
             self._reopen()
 
     def _aborted(self) -> bool:
-        """Whether the client could forget its transaction, and go on."""
+        """Whether the client could forget its transaction at once, and go on; a new client need not."""
         try:
             with unmixed():
-                self._insist(self._producer.abort_transaction)
+                self._producer.abort_transaction(PATIENCE)
         except KafkaException:
             return False
         return True
@@ -262,11 +266,14 @@ class Announcer:
                 "message.timeout.ms": _TRANSACTION,
             }
         )
-        try:
-            self._insist(producer.init_transactions)
-        except KafkaException as error:
-            raise self._cannot(error) from error
-        return producer
+        while True:
+            try:
+                producer.init_transactions(PATIENCE)
+                return producer
+            except KafkaException as error:
+                self._give_up_when_closing(error)
+                if not error.args[0].retriable():
+                    raise self._cannot(error) from error
 
     def _say_so(self) -> None:
         about = self._standing.told() | {"started_at": time.time()}
