@@ -94,8 +94,8 @@ def test_a_trimmed_log_says_from_where_it_can_be_replayed(run: Path) -> None:
 def trim(cluster: Cluster, topic: str, offset: int) -> None:
     from confluent_kafka import TopicPartition
 
-    futures = cluster.admin().delete_records([TopicPartition(topic, 0, offset)])
-    for future in futures.values():
+    admin = cluster.admin()  # its answers end with it
+    for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
         future.result(10)
 
 
