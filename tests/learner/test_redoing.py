@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,28 @@ def test_a_log_that_ends_too_early_is_noticed(tmp_path: Path, who: str) -> None:
         life.ingest.step(), life.learner.step()
     assert not life.learner.redoing and "is not in the log" in life.told("warning")[0]
     assert life.course.last == life.course.redone < 6
+
+
+def test_what_a_wire_refused_is_counted_once_however_often_it_is_read_again(tmp_path: Path) -> None:
+    agent, hyper = agent_and_hyper("ppo", **PPO)
+    log, rng = DurableLog(), np.random.default_rng(1)
+    players, refused = crew(log, agent), [(0, 5, n, 3, "damaged" if n % 2 else "too large") for n in range(12)]
+
+    def wire(read: int) -> Any:
+        """Refuses one more at each call, from that one on."""
+        left = iter(refused[read:])
+        return lambda: [*islice(left, 1)]
+
+    first = Life(tmp_path, log, agent, hyper, epoch=0, save_every=EVERY["ppo"], refused=wire(0))
+    saved, end = unsaved(first, 9, players, rng)
+    assert first.learner.counters.refused and end < 12
+    second = Life(tmp_path, log, agent, hyper, epoch=1, seed=7, refused=wire(saved - 3))  # some of them again
+    second.until(end, [], rng)
+    assert second.learner.counters.refused == first.learner.counters.refused
+    second.until(20, players, rng)
+    named = counted(effective(second.lines()), "refused")
+    assert named == [each[:3] for each in refused]
+    assert second.learner.counters.refused == {"damaged": 18, "too large": 18}
 
 
 def test_weights_that_turn_out_otherwise_are_told_once(tmp_path: Path) -> None:

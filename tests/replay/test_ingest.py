@@ -57,3 +57,16 @@ def test_while_the_table_is_full_it_does_not_poll() -> None:
     assert [ingest.step() for _ in range(4)] == [1, 0, 0, 0]
     assert ingest.subscription.positions() == {"actor-0": 2}  # one in the table, one in its hand
     assert table.sample(1) is not None and ingest.step() == 1
+
+
+def test_it_tells_where_on_the_wire_each_rollout_stood_that_is_in_the_table_now() -> None:
+    bus, table = MemoryBus(4), queue(2)
+    placed, copied = [], []
+    ingest = Ingest(bus.subscribe(EXPERIENCES, "learner"), table, copied=copied.append, placed=placed.append)
+    for actor, sequence in ((1, 0), (0, 0), (1, 1)):
+        bus.publish(EXPERIENCES, rollout(sequence, actor))
+    assert ingest.step() == 2
+    assert [(each.source, each.position) for each in placed] == [("actor-1", 0), ("actor-0", 0)]
+    assert [each.message for each in placed] == copied
+    assert table.sample(1) is not None and ingest.step() == 1
+    assert (placed[2].source, placed[2].position) == ("actor-1", 1)
