@@ -37,6 +37,7 @@ DOORS = {
     "config",
     "assembly",
     "training",
+    "forking",
     "running",
     "playing",
     "exporting",

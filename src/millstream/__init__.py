@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from millstream.forking import fork
     from millstream.library.agent import DistributedAgent
     from millstream.library.buffers import ReplayBufferPool
     from millstream.library.ensemble import AgentEnsemble
@@ -38,6 +39,7 @@ __all__ = [
     "Run",
     "__version__",
     "evaluate",
+    "fork",
     "load",
     "record",
     "resume",
@@ -57,6 +59,7 @@ _HOMES = {
     "ReplayBufferPool": "library.buffers",
     "Run": "training",
     "evaluate": "training",
+    "fork": "forking",
     "load": "playing",
     "record": "training",
     "resume": "training",

@@ -140,9 +140,9 @@ class Root:
         )
         lock = RunLock(self.folder)
         try:
-            counts = self._saved_counts() if self.elsewhere is None else (0, 0, 0)
+            saved_epoch, *counts = self._saved() if self.elsewhere is None else (-1, 0, 0, 0)
             self.resumed_at = counts[0]
-            self.first_epoch = self._first_epoch()
+            self.first_epoch = self._first_epoch(saved_epoch)
             self.progress.continue_from(*counts)
             with signals(self._interrupt):
                 if self.elsewhere is not None:
@@ -275,17 +275,18 @@ class Root:
 
     # --- what was before ---------------------------------------------------------------------------------------------
 
-    def _saved_counts(self) -> tuple[int, int, int]:
-        """Trained, stale and corrected steps of the newest checkpoint."""
+    def _saved(self) -> tuple[int, int, int, int]:
+        """Epoch, trained, stale and corrected steps of the newest checkpoint."""
         checkpoints = Checkpoints(self.folder / "checkpoints")
         if not checkpoints.saved():
-            return 0, 0, 0
-        counters = checkpoints.load()[1]["learner"]["counters"]
-        return int(counters["trained"]), int(counters["stale"]), int(counters.get("corrected", 0))
+            return -1, 0, 0, 0
+        _, state, about, _ = checkpoints.load()
+        counters = state["learner"]["counters"]
+        return about["epoch"], counters["trained"], counters["stale"], counters.get("corrected", 0)
 
-    def _first_epoch(self) -> int:
-        """Later than every epoch that this run has seen."""
-        seen = [-1]
+    def _first_epoch(self, saved: int) -> int:
+        """Later than every epoch that this run has seen, or the one that it is a fork of."""
+        seen = [saved]
         for entry in journal.read(self.folder / "journal.jsonl"):
             seen += [entry["epoch"], *(epoch for _, epoch, *_ in entry["used"])]
         return max(seen) + 1

@@ -21,7 +21,7 @@ from millstream.core.files import replace_durably, storage_error
 from millstream.core.topics import Report
 from millstream.learner.checkpoint import Checkpoints
 from millstream.running import Callbacks, Outcome, Root, Watch
-from millstream.telemetry.views import CONFIG, RESULT
+from millstream.telemetry.views import CONFIG, RESULT, lineage
 from millstream.telemetry.words import counted
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str], object]
 """Hears what goes on after training, for people who wait."""
+Begin = Callable[[Path], int]
+"""Puts into a new run's folder what it begins with; the number of the checkpoint there, 0 without one."""
 
 
 @dataclass(frozen=True)
@@ -86,15 +88,17 @@ def start(
     watch: Sequence[Watch] = (),
     callbacks: Callbacks | None = None,
     tell: Tell = lambda text: None,
+    begin: Begin = lambda folder: 0,
 ) -> Run:
     """A new run of an experiment, from its folder to its result."""
     started_at = time.time() if started_at is None else started_at
     assembly.check(experiment)
-    folder = new_folder(experiment, started_at)
+    folder, begun = new_folder(experiment, started_at), 0
     try:
+        begun = begin(folder)
         return _run(experiment, folder, started_at, watch, callbacks, tell)
     except BaseException as error:
-        _tidy(folder, error, Path(experiment.folder) / folder.name)
+        _tidy(folder, error, Path(experiment.folder) / folder.name, begun)
         raise
 
 
@@ -176,13 +180,13 @@ def _write(folder: Path, result: Mapping[str, Any]) -> None:
     replace_durably(folder / RESULT, json.dumps(result, indent=1).encode())
 
 
-def _tidy(folder: Path, error: BaseException, name: Path) -> None:
+def _tidy(folder: Path, error: BaseException, name: Path, begun: int) -> None:
     """A run that trained nothing and has no traceback to show leaves nothing behind; of any other it is said where."""
     if isinstance(error, Exception) and not isinstance(error, MillError | OSError):
         with suppress(OSError):
             (folder / "logs").mkdir(exist_ok=True)
             (folder / "logs" / "root.log").write_text("".join(traceback.format_exception(error)))
-    if _newest(folder):
+    if _newest(folder) > begun:
         error.add_note(_kept(name))
     elif any(b"Traceback" in log.read_bytes() for log in (folder / "logs").glob("*.log")):
         error.add_note(f"the traceback is in {name / 'logs'}")
@@ -217,6 +221,7 @@ def _result(experiment: Experiment, folder: Path, outcome: Outcome) -> dict[str,
     progress = outcome.progress
     return {
         "run": folder.name,
+        "lineage": lineage(folder),
         "env": experiment.env.id,
         "algo": experiment.algo,
         "topology": experiment.topology,

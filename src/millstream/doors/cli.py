@@ -18,7 +18,7 @@ from millstream.core.errors import ConfigError, UnknownName
 
 STEERING = "Steer a run that is under way"
 GROUPS = {
-    "Train": ("train", "resume", "eval", "replay"),
+    "Train": ("train", "resume", "fork", "eval", "replay"),
     "Look": ("runs", "show", "ledger", "plot", "record", "export", "export-data"),
     STEERING: ("status",),
     "Serve": ("role", "kafka", "service"),
@@ -38,6 +38,11 @@ class Command:
 COMMANDS = {
     "train": Command("train", "train an agent", "mill train CartPole-v1 --algo ppo --seed 1"),
     "resume": Command("resume", "go on with a run: one that ended, or one that is paused", "mill resume latest"),
+    "fork": Command(
+        "fork",
+        "go on from a checkpoint of a run with other settings, as a new run",
+        "mill fork latest --at 40 --set learning_rate=1e-4",
+    ),
     "eval": Command("judging", "evaluate a run's policy over episodes of its own", "mill eval latest --episodes 200"),
     "runs": Command("look", "list the runs", "mill runs"),
     "show": Command("look", "show one run: settings, numbers, events", "mill show latest"),

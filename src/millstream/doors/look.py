@@ -57,13 +57,17 @@ def runs(options: Namespace) -> int:
 def _line(run: Mapping[str, Any]) -> tuple[Any, ...]:
     judged = run.get("evaluation")
     return (
-        run["run"],
+        f"{run['run']}\n  {_origin(run['lineage'])}" if run.get("lineage") else run["run"],
         _coloured(run["state"]),
         brief(run["steps"]) if run.get("steps") is not None else "-",
         _number(run.get("train_return")),
         _number(judged["mean"] if judged else None),
         brief(run["steps_per_second"]) if run.get("steps_per_second") else "-",
     )
+
+
+def _origin(lineage: Mapping[str, Any]) -> str:
+    return f"from {lineage['run']} at {lineage['checkpoint']}"
 
 
 def _state(run: Mapping[str, Any]) -> str:
@@ -105,12 +109,20 @@ def _facts(view: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("what", f"{view['algo']} on {view['env']}, seed {view['seed']}, {view['topology']}"),
         ("actors", f"{actor['count']} of {actor['envs']} environments, {actor['unroll']} steps a rollout"),
     ]
+    if view["lineage"]:
+        rows.append(("forked", _lineage(view["lineage"])))
     if config["hyper"]:
         rows.append(("hyper", ", ".join(f"{name} {value}" for name, value in config["hyper"].items())))
     if result:
         why = f" ({result['reason']})" if result.get("reason") else ""
         rows.append(("ended by", f"{result['stopped_by']}{why}"))
     return rows
+
+
+def _lineage(lineage: Mapping[str, Any]) -> str:
+    """Where a fork comes from, and what is different in it."""
+    changes = ", ".join(f"{name} {value}" for name, value in lineage["set"].items()) or "nothing set anew"
+    return f"{_origin(lineage)} ({lineage['steps']:,} steps), {changes}"
 
 
 def _numbers(view: Mapping[str, Any], folder: Path) -> list[tuple[str, str]]:
@@ -150,7 +162,8 @@ def _places(folder: Path) -> list[tuple[str, str]]:
         files = sorted(folder.glob(pattern))
         if files:
             rows.append((label, ", ".join(str(path.relative_to(folder)) for path in files)))
-    return rows
+    saved = sorted(int(path.name) for path in folder.glob("checkpoints/*") if path.name.isdecimal())
+    return [*rows, ("checkpoints", ", ".join(map(str, saved)))] if saved else rows
 
 
 def _events(view: Mapping[str, Any]) -> None:

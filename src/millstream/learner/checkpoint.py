@@ -74,7 +74,8 @@ class Checkpoints:
             except CheckpointError as error:
                 damaged.append(f"checkpoint {each.number} is damaged ({error})")
         if damaged and number is not None:
-            raise CheckpointError(f"checkpoint {number} in {self.folder} is damaged; another one may be whole")
+            others = ", ".join(str(each.number) for each in self.saved() if each.number != number) or "none"
+            raise CheckpointError(f"checkpoint {number} in {self.folder} is damaged; others there: {others}")
         if damaged:
             raise CheckpointError(
                 f"no checkpoint in {self.folder} is whole: {', '.join(damaged)}; put one back from a copy, "

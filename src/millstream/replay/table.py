@@ -140,19 +140,19 @@ class Table:
 
     def save(self, folder: Path | str) -> None:
         """Into a folder, whole or not at all; what it holds already is not written again."""
-        self._archive.save(Path(folder), self._about(), self._counters(), self._kept())
+        self._archive.save(Path(folder), self.about(), self._counters(), self._kept())
 
     def load(self, folder: Path | str) -> None:
         """Continue exactly where it was saved; CheckpointError, and no change, unless every byte is as it was."""
-        self._archive.load(Path(folder), self._about(), lambda shards: self._kept()[:shards], self._count)
+        self._archive.load(Path(folder), self.about(), lambda shards: self._kept()[:shards], self._count)
 
     def _kept(self) -> list[Steps]:
         if isinstance(self.cut, Whole):
             raise ConfigError("whole rollouts stay in the memory that they came in: only tables of steps are saved")
         return [self.store]
 
-    def _about(self) -> Mapping[str, Any]:
-        """What a save must agree in."""
+    def about(self) -> Mapping[str, Any]:
+        """What another must agree in to go on from where this one was saved."""
         return {"holds": "a table", "cut": repr(self.cut), "capacity": self.capacity, **self.select.about()}
 
     def _counters(self) -> Mapping[str, Any]:

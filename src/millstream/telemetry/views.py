@@ -12,7 +12,7 @@ from millstream.core.errors import RunError, StorageError
 from millstream.core.statistics import summarise
 from millstream.telemetry import store
 
-CONFIG, RESULT = "config.json", "result.json"
+CONFIG, RESULT, LINEAGE = "config.json", "result.json", "lineage.json"
 _BRIEF = (
     "env", "algo", "topology", "seed", "steps", "seconds", "steps_per_second", "train_return", "target_reached",
     "stopped_by",
@@ -41,6 +41,11 @@ def runs_view(root: Path | str) -> list[dict[str, Any]]:
     """Every run below a folder in a few words, the newest first. A damaged one is shown as such, not left out."""
     configs = sorted(Path(root).glob(f"*/{CONFIG}"), key=lambda path: path.stat().st_mtime, reverse=True)
     return [_brief_or_damaged(path.parent) for path in configs]
+
+
+def lineage(folder: Path | str) -> dict[str, Any] | None:
+    """Of a fork: the run and the checkpoint it goes on from, its steps, and what was set anew. None for others."""
+    return _read(Path(folder) / LINEAGE)
 
 
 def seeds_view(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -96,6 +101,7 @@ def _brief(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
         "run": folder.name,
         "folder": str(folder.resolve()),
         "finished": result is not None,
+        "lineage": lineage(folder),
         **brief,
         "evaluation": known.get("evaluation"),
     }
