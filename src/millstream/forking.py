@@ -100,7 +100,7 @@ def branch(
     spec = assembly.spec_of(after)
     if difference := EnvSpec.from_json(about["spec"]).difference(spec):
         raise CheckpointError(f"a fork keeps the spaces of its environment: {difference}; for others start a new run")
-    state = (handover or hand_over)(state, before, after)
+    state = (handover or _handover(folder, before))(state, before, after)
     policy = _policy(after, spec, number, state, about)
     lineage = {"run": folder.name, "checkpoint": number, "steps": steps, "set": _set(changes, after)}
     about = {**about, "env": after.env.id, "spec": spec.to_json()}
@@ -173,6 +173,15 @@ def _policy(
 # --- handing over ----------------------------------------------------------------------------------------------------
 
 
+def _handover(folder: Path, before: Experiment) -> Handover:
+    """How the state of a run changes hands: what it has in a log stays there."""
+    if before.topology != "kafka":
+        return hand_over
+    from millstream import streaming  # late: it needs a client library that others do without
+
+    return lambda state, before, after: hand_over(streaming.leave_log(folder.name, state, before, after), before, after)
+
+
 def hand_over(state: dict[str, Any], before: Experiment, after: Experiment) -> dict[str, Any]:
     """The whole state of a checkpoint that holds all of it; a table of other settings is refused."""
     if assembly.learns_from_a_table(after):
@@ -183,14 +192,10 @@ def hand_over(state: dict[str, Any], before: Experiment, after: Experiment) -> d
 def adapt(state: dict[str, Any], before: Experiment, after: Experiment) -> dict[str, Any]:
     """The state less what the new settings make meaningless: generators of another seed, games of another world."""
     learner = dict(state["learner"])
-    source = learner.get("source")
-    if source is not None:
-        table = {**source["table"], "sampled": _balanced(source["table"], before, after)}
-        learner["source"] = source = {**source, "table": table}
+    if "table" in learner.get("source", {}):
+        learner["source"] = {**learner["source"], "table": _adapt_table(learner["source"]["table"], before, after)}
     if before.seed != after.seed:
         learner["rng"] = default_rng([after.seed, assembly.LEARNER]).bit_generator.state
-        if source is not None:
-            source["table"]["rng"] = default_rng([after.seed, assembly.REPLAY]).bit_generator.state
     same_world = (before.env, before.data) == (after.env, after.data)
     same_games = same_world and (before.seed, before.actor.envs) == (after.seed, after.actor.envs)
     companions = {
@@ -199,6 +204,16 @@ def adapt(state: dict[str, Any], before: Experiment, after: Experiment) -> dict[
         if (same_games or not name.startswith("actor-")) and (same_world or name != "recorder")
     }
     return {**state, "learner": learner, "companions": companions}
+
+
+def _adapt_table(kept: Mapping[str, Any], before: Experiment, after: Experiment) -> dict[str, Any]:
+    """What is kept of a table: itself, or within what says where in a log its rollouts stand."""
+    if "places" in kept:
+        return {**kept, "table": _adapt_table(kept["table"], before, after)}
+    table = {**kept, "sampled": _balanced(kept, before, after)}
+    if before.seed != after.seed:
+        table["rng"] = default_rng([after.seed, assembly.REPLAY]).bit_generator.state
+    return table
 
 
 def _check_table(before: Experiment, after: Experiment) -> None:

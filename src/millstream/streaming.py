@@ -19,7 +19,7 @@ from millstream.control.lock import RunLock
 from millstream.control.state import Desired, Intent, beginning
 from millstream.control.supervisor import Supervisor
 from millstream.core.clock import SystemClock
-from millstream.core.errors import Fenced, RunError
+from millstream.core.errors import ConfigError, Fenced, RunError
 from millstream.core.ports import Bus, Clock, Role
 from millstream.core.topics import COMMANDS
 from millstream.crew import environment
@@ -328,3 +328,27 @@ class Elsewhere:
 def say_stop(bus: Bus, reason: str) -> bool:
     """Tell all workers of a run to end."""
     return bus.publish(COMMANDS, {"command": "stop", "reason": reason})
+
+
+# --- forks -----------------------------------------------------------------------------------------------------------
+
+
+def leave_log(run: str, state: dict[str, Any], before: Experiment, after: Experiment) -> dict[str, Any]:
+    """The state for a fork, which has a log of its own; of the old one it remembers where its table's rollouts are."""
+    companions = {name: kept for name, kept in state["companions"].items() if name != "experiences"}
+    learner = dict(state["learner"])
+    source = learner.get("source", {})
+    if "dropped" in source:
+        learner["source"] = {"dropped": []}  # they are in the old run's ledger
+    if "table" in source:
+        if after.topology != "kafka":
+            raise ConfigError(f"the table of {run} stands in its log: a fork of it runs on Kafka, too")
+        prefix = find(before, run, SystemClock()).names.prefix
+        learner["source"] = {**source, "table": elsewhere(source["table"], prefix)}
+    return {**state, "learner": learner, "companions": companions}
+
+
+def elsewhere(kept: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """The places of a table, told from another run's log."""
+    sources = [source if "|" in source else f"{prefix}|{source}" for source in kept["sources"]]
+    return {**kept, "sources": sources}

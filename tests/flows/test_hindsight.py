@@ -13,6 +13,7 @@ from millstream import assembly, config, hindsight, training
 from millstream.control import journal
 from millstream.core.clock import SystemClock
 from millstream.core.errors import CheckpointError
+from millstream.forking import fork
 from millstream.streaming import cluster_of, find
 from millstream.wires.kafka.cluster import Cluster
 from tests.flows.test_kafka import at, mill
@@ -80,6 +81,22 @@ def test_the_log_s_episodes_become_a_dataset(run: Path, tmp_path: Path) -> None:
     from millstream.envs.minari import open_dataset
 
     assert open_dataset(str(tmp_path / "logged"), assembly.spec_of(experiment(run)))
+
+
+@pytest.mark.parametrize("algo", ["ppo", "dqn"])
+def test_a_run_on_kafka_is_forked_into_a_log_of_its_own(durable_kafka: str, tmp_path: Path, algo: str) -> None:
+    """The fork of DQN fills its table from the log of the run that it comes from."""
+    how: dict[str, Any] = {"folder": str(tmp_path), "target": None, "evaluation__episodes": 0}
+    first = training.train("CartPole-v1", algo=algo, total_steps=6000, **how, **at(durable_kafka))
+    steps = first.result["steps"]
+    second = fork(
+        first.folder, {"learning_rate": 1e-4, "total_steps": 2 * steps, "kafka.prefix": f"{at('')['kafka__prefix']}"}
+    )
+    assert second.result["steps"] >= 2 * steps
+    assert json.loads((second.folder / "lineage.json").read_text())["run"] == first.id
+    found = hindsight.ledger(experiment(second.folder), second.folder)
+    assert found.balanced and found.unexplained == 0
+    assert found.trained == second.result["steps"] - steps
 
 
 def test_a_trimmed_log_says_from_where_it_can_be_replayed(run: Path) -> None:

@@ -101,7 +101,8 @@ def reread(cluster: Cluster, names: Names, places: Iterable[tuple[str, int]]) ->
     try:
         for source, position in places:
             if source not in lanes:
-                lanes[source] = _Lane(cluster, names.experiences, source)
+                prefix, bar, partition = source.rpartition("|")  # in the log of the run that this one is a fork of
+                lanes[source] = _Lane(cluster, (Names(prefix) if bar else names).experiences, partition)
             yield lanes[source].rollout(position)
     finally:
         for lane in lanes.values():
