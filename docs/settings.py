@@ -1,6 +1,7 @@
 """The tables of settings in these pages, from the code: `python docs/settings.py` writes them, `--check` compares.
 
-A table stands between `<!-- settings NAME -->` and `<!-- /settings -->`; NAME is an algorithm, or `experiment`.
+A table stands between `<!-- settings NAME -->` and `<!-- /settings -->`; NAME is an algorithm, `experiment`, or one or more
+parts of it: `experiment:kafka,log.keep`.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ _PLACE = re.compile(r"(<!-- settings (?P<name>\S+) -->\n).*?(<!-- /settings -->)
 
 def table(name: str) -> str:
     """One table: name, default, bounds, meaning."""
-    kind = Experiment if name == "experiment" else registry.find(name).Hyper
+    which, _, parts = name.partition(":")
+    kind = Experiment if which == "experiment" else registry.find(which).Hyper
     rows = ["| name | default | bounds | meaning |", "|---|---|---|---|"]
     rows += [
         f"| `{each.name}` | {_value(each.default)} | {each.bounds or each.type} | {each.meaning} |"
         for each in describe(kind)
+        if not parts or any(f"{each.name}.".startswith(f"{part}.") for part in parts.split(","))
     ]
     return "\n".join(rows) + "\n"
 

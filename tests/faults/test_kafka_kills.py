@@ -110,20 +110,13 @@ def away(broker: Broker, run: Path, seconds: float) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_all_wait_for_a_broker_that_went_away_and_go_on_by_themselves(own_kafka: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [5.0, pytest.param(30.0, marks=pytest.mark.slow)])
+def test_all_wait_for_a_broker_that_went_away_and_go_on_by_themselves(
+    own_kafka: Broker, tmp_path: Path, seconds: float
+) -> None:
     with mill_train(tmp_path, *LONG, *words(own_kafka.address)) as process:
         run = the_run(tmp_path)
         until(lambda: trained(run) > 5000, "training", 60)
-        away(own_kafka, run, 5.0)
-        end(process)
-    check(run)
-
-
-@pytest.mark.slow
-def test_the_same_for_half_a_minute(own_kafka: Broker, tmp_path: Path) -> None:
-    with mill_train(tmp_path, *LONG, *words(own_kafka.address)) as process:
-        run = the_run(tmp_path)
-        until(lambda: trained(run) > 5000, "training", 60)
-        away(own_kafka, run, 30.0)
+        away(own_kafka, run, seconds)
         end(process)
     check(run)

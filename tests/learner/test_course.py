@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.core.data import Delivery, Rollout, Stamp, Version
-from millstream.learner.course import Course, Entry, effective
+from millstream.core.journal import effective
+from millstream.learner.course import Course, Entry
 from millstream.learner.rereading import Rereading
 from millstream.learner.sources import Fresh, Picked
 from millstream.replay.cut import transitions

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from millstream.learner.course import effective
+from millstream.core.journal import effective
 from millstream.learner.ledger import is_hashed
 from millstream.learner.replaying import Replaying
 from tests.learner.durable import DurableLog, Life, Player, agent_and_hyper, counted, crew, steps

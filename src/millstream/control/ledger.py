@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from millstream.core.journal import effective
+
 Identity = tuple[int, int, int]
 """Actor, epoch of its life, sequence."""
 
@@ -34,16 +36,6 @@ class Ledger:
     def balanced(self) -> bool:
         """Whether every step is in one place."""
         return self.published == self.trained + self.stale + sum(self.refused.values()) + self.in_flight
-
-
-def effective(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The journal's course: a learner that went back wrote an update again, and what followed the first is void."""
-    course: list[Mapping[str, Any]] = []
-    for entry in entries:
-        while course and course[-1]["update"] >= entry["update"]:
-            course.pop()
-        course.append(entry)
-    return course
 
 
 def balance(

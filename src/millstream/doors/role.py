@@ -10,10 +10,8 @@ from typing import Any
 
 from millstream.core.clock import SystemClock
 from millstream.core.errors import ConfigError
-from millstream.doors import options as options_
 from millstream.doors import saying
-from millstream.doors.options import FOLDER, HOW, HOW_LONG, JUDGING, KEEPING, WHAT
-from millstream.doors.train import overrides
+from millstream.doors.train import add_experiment, overrides
 
 ROLES = {
     "learner": "learns, and makes the run known to the brokers",
@@ -27,25 +25,13 @@ def configure(parser: ArgumentParser, name: str) -> None:
     """The options of `mill role`: those of `mill train`, and which role of which run."""
     about = "; ".join(f"{role}: {what}" for role, what in ROLES.items())
     parser.add_argument("role", metavar="ROLE", choices=tuple(ROLES), help=about)
-    parser.add_argument("place", metavar="ENV", nargs="?", help="what to play; only the learner needs to be told")
-    parser.add_argument("--env", "--env-id", dest="env", metavar="ENV", help="the same, by name")
     which = parser.add_argument_group("which run")
     which.add_argument("--run", dest="run_name", metavar="NAME",
                        help="its name (ENV__ALGO__SEED; without settings, who has the bare topics)")  # fmt: skip
     which.add_argument("--index", type=int, metavar="N", help="an actor's number (one that nobody else has)")
     which.add_argument("--patience", type=float, default=60.0, metavar="SECONDS",
                        help="how long to wait for a learner to make the run known (60)")  # fmt: skip
-    what = options_.add_flags(parser, "what", WHAT)
-    what.add_argument("--env-arg", action="append", default=[], metavar="K=V", help="an argument for the environment")
-    what.add_argument("--wrapper", action="append", default=[], metavar="MODULE:FUNCTION",
-                      help="wrap each environment, the first innermost")  # fmt: skip
-    what.add_argument("--from", dest="warm_start", metavar="RUN", help="start from the weights of this run")
-    options_.add_flags(parser, "how long", HOW_LONG)
-    how = options_.add_flags(parser, "how", HOW)
-    how.add_argument("--config", metavar="FILE", help="an experiment file: .toml, .json or .yaml")
-    options_.add_setting(how)
-    options_.add_flags(parser, "judging", JUDGING)
-    options_.add_flags(parser, "keeping", (*KEEPING, *FOLDER))
+    add_experiment(parser, "what to play; only the learner needs to be told")
     parser.set_defaults(run=play)
 
 

@@ -22,22 +22,28 @@ def configure(parser: ArgumentParser, name: str) -> None:
         f"{parser.description or ''} What stands in brackets is a default: where there is a preset for the environment "
         "and the algorithm (`mill presets`), its settings come instead, and what is said here comes before both."
     ).strip()
-    parser.add_argument("place", metavar="ENV", nargs="?", help="what to play; `mill envs` lists names (CartPole-v1)")
+    what = add_experiment(parser, "what to play; `mill envs` lists names (CartPole-v1)")
+    what.add_argument("--seeds", type=int, metavar="N", help="train N seeds in turn, then show one table and one plot")
+    options_.add_output(parser)
+    parser.set_defaults(run=train)
+
+
+def add_experiment(parser: ArgumentParser, env: str) -> Any:
+    """Everything that decides a run; the group of options about what is trained."""
+    parser.add_argument("place", metavar="ENV", nargs="?", help=env)
     parser.add_argument("--env", "--env-id", dest="env", metavar="ENV", help="the same, by name")
     what = options_.add_flags(parser, "what", WHAT)
     what.add_argument("--env-arg", action="append", default=[], metavar="K=V", help="an argument for the environment")
     what.add_argument("--wrapper", action="append", default=[], metavar="MODULE:FUNCTION",
                       help="wrap each environment, the first innermost")  # fmt: skip
     what.add_argument("--from", dest="warm_start", metavar="RUN", help="start from the weights of this run")
-    what.add_argument("--seeds", type=int, metavar="N", help="train N seeds in turn, then show one table and one plot")
     options_.add_flags(parser, "how long", HOW_LONG)
     how = options_.add_flags(parser, "how", HOW)
     how.add_argument("--config", metavar="FILE", help="an experiment file: .toml, .json or .yaml")
     options_.add_setting(how)
     options_.add_flags(parser, "judging", JUDGING)
     options_.add_flags(parser, "keeping", (*KEEPING, *FOLDER))
-    options_.add_output(parser)
-    parser.set_defaults(run=train)
+    return what
 
 
 def train(options: Namespace) -> int:

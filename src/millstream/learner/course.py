@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from millstream.core.data import Version
+from millstream.core.journal import Line, effective
 
 Identity: TypeAlias = tuple[int, int, int]
 """Actor, epoch and sequence of a rollout."""
 Refused: TypeAlias = tuple[int, int, int, int, str]
 """Actor, epoch and sequence of a rollout that was not taken, its steps, and why."""
-Line: TypeAlias = Mapping[str, Any]
-"""One line of the journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +51,6 @@ class Difference:
     update: int
     recorded: str
     found: str
-
-
-def effective(lines: Iterable[Line], after: int = 0) -> list[Line]:
-    """The lines that count, of updates after that one: where a run went back, what it did then replaces the rest."""
-    kept: list[Line] = []
-    for line in lines:
-        while kept and kept[-1]["update"] >= line["update"]:
-            kept.pop()
-        if line["update"] > after:
-            kept.append(line)
-    return kept
 
 
 class Course:
