@@ -1,7 +1,7 @@
 """The tables of settings in these pages, from the code: `python docs/settings.py` writes them, `--check` compares.
 
-A table stands between `<!-- settings NAME -->` and `<!-- /settings -->`; NAME is an algorithm, `experiment`, or one or more
-parts of it: `experiment:kafka,log.keep`.
+A table stands between `<!-- settings NAME -->` and `<!-- /settings -->`; NAME is an algorithm, `experiment`, or
+parts of that: `experiment:kafka,log.keep`.
 """
 
 from __future__ import annotations
