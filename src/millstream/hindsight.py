@@ -41,8 +41,15 @@ def ledger(config: Experiment, folder: Path) -> Ledger:
     cluster = cluster_of(config)
     logged = scan(cluster, known.names, known.run)
     published = {each.identity: each.steps for each in logged}
-    entries = journal.read(folder / "journal.jsonl")
+    entries = journal.read(_journal(folder))
     return balance(entries, published, _ended_lives(cluster, known, clock), logged.bytes)
+
+
+def _journal(folder: Path) -> Path:
+    path = folder / "journal.jsonl"
+    if not path.exists():
+        raise RunError(f"{folder} has no journal of what was trained: look where the learner of {folder.name} runs")
+    return path
 
 
 def _ended_lives(cluster: Cluster, known: Known, clock: Clock) -> dict[tuple[int, int], int]:
@@ -117,7 +124,7 @@ def replay(
     reader = Experiences(cluster, known.names, known.run, policies, None, lambda rollout: objection(rollout, spec))
     wiring = Wiring(_OnlyReading(reader), policies, folder, 0, clock)
     wiring.reread = lambda places: reread(cluster, known.names, places)
-    course = Course(journal.read(folder / "journal.jsonl"))
+    course = Course(journal.read(_journal(folder)))
     ingest, learner = assembly.learning(config, wiring, spec, course, Nobody)
     try:
         if start is not None:

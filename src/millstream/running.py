@@ -235,7 +235,8 @@ class Root:
     def _sinks(self) -> list[MetricSink]:
         store = SqliteStore(self.folder / STORE)
         store.rewind(self.resumed_at)
-        rewind = self.resumed_at if self.resumed_at else None
+        anew = self.elsewhere is not None  # all reports are read again from the run's beginning
+        rewind = self.resumed_at if self.resumed_at or anew else None
         sinks: list[MetricSink] = [store, EpisodesCsv(self.folder / EPISODES, self.started_at, rewind)]
         settings, tracking = configuration.to_plain(self.config), self.config.tracking
         if tracking.tensorboard:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -20,6 +21,7 @@ from millstream.control.state import Desired, Intent, beginning
 from millstream.control.supervisor import Supervisor
 from millstream.core.clock import SystemClock
 from millstream.core.errors import ConfigError, Fenced, RunError
+from millstream.core.files import replace_durably
 from millstream.core.ports import Bus, Clock, Role
 from millstream.core.topics import COMMANDS
 from millstream.crew import environment
@@ -27,6 +29,7 @@ from millstream.hosts.heartbeat import Heartbeat
 from millstream.hosts.life import signals
 from millstream.hosts.process import Brief, ProcessHost
 from millstream.replay.admission import objection
+from millstream.telemetry.views import CONFIG
 from millstream.wires.channel import Channel
 from millstream.wires.kafka import topics
 from millstream.wires.kafka.bus import KafkaBus
@@ -82,6 +85,7 @@ def find(config: Experiment, run: str | None, clock: Clock, patience: float = 0.
     while True:
         try:
             names, owner = topics.find(cluster, run, config.kafka.prefix)
+            topics.require(cluster, names)
             settings = {**owner.config, "kafka": configuration.to_plain(config)["kafka"], "folder": config.folder}
             return Known(owner.run, names, configuration.from_plain(settings), owner.created_at)
         except RunError:
@@ -133,6 +137,8 @@ def command(config: Experiment, run: str, request: Mapping[str, Any]) -> None:
     """Give a command to a run that has no root here."""
     asked = parse(request)
     with _calling(config, run) as (bus, desired):
+        if desired.stopping:
+            raise RunError(f"{run} was stopped ({desired.reason}); mill resume {run} lets it go on")
         asked.apply(desired)  # what cannot be done is refused here
         bus.publish(COMMANDS, as_request(asked))
 
@@ -192,6 +198,8 @@ def run_role(
         follower = follow(line.bus, config)
         if follower.stopping():
             raise RunError(f"{folder.name} was stopped; mill resume {folder.name} lets it go on")
+        if role == "learner":
+            _check_home(line, folder)
         wiring = wire(role, config, line, folder)
 
         def beside(roles: Sequence[Role]) -> list[Role]:
@@ -208,8 +216,23 @@ def run_role(
 def play(role: str, index: int, known: Known) -> None:
     """A role in a process of its own, which SIGTERM and Ctrl-C end after its step."""
     asked: list[str] = []
+    if role == "learner":  # so that `mill` finds the run here
+        known.folder.mkdir(parents=True, exist_ok=True)
+        settings = json.dumps(configuration.to_plain(known.config), indent=1)
+        replace_durably(known.folder / CONFIG, settings.encode())
     with signals(asked.append):
         run_role(role, index, known.config, known.names, known.folder, ending=lambda: bool(asked))
+
+
+def _check_home(line: Line, folder: Path) -> None:
+    """A learner goes on where its checkpoints and journal are; anywhere else it would begin anew, over the good one."""
+    newest = line.policies.latest()
+    at_home = (folder / "journal.jsonl").exists() or (folder / "checkpoints").exists()
+    if newest is not None and newest.version.number and not at_home:
+        raise RunError(
+            f"{folder.name} has made {newest.version.number} updates, and {folder} has no checkpoint or journal of it; "
+            "start its learner where they are (--folder), or begin another run (--run NAME)"
+        )
 
 
 def wire(role: str, config: Experiment, line: Line, folder: Path) -> Wiring:

@@ -51,7 +51,7 @@ COMMANDS = {
     "record": Command("judging", "write a video of a run's policy playing", "mill record latest --out film.gif"),
     "export": Command("judging", "write a policy for use elsewhere", "mill export latest --format onnx"),
     "export-data": Command(
-        "judging", "write episodes of a run's policy to a Minari dataset", "mill export-data latest --out ./expert"
+        "judging", "write episodes of a run to a Minari dataset", "mill export-data latest --out ./expert"
     ),
     "status": Command("steer", "ask a run how it is doing", "mill status latest"),
     "replay": Command("replay", "train a run on Kafka again from its log, and compare", "mill replay latest"),

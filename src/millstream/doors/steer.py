@@ -89,6 +89,11 @@ def _ask(folder: Path, request: Mapping[str, Any]) -> Any:
         if (folder / SOCKET).exists():
             raise
         name = called(folder)
+        if on_kafka(folder) and not (folder / "result.json").exists():
+            raise RunError(
+                f"nobody here answers for {folder.name}, though its workers may go on: "
+                f"mill role recorder --run {folder.name} shows it, mill stop {name} ends it"
+            ) from error
         raise RunError(
             f"{folder.name} is not running: it {_ending(folder)}; mill resume {name} goes on, mill show {name} shows it"
         ) from error

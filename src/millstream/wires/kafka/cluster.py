@@ -79,7 +79,7 @@ class Cluster:
         """For topics."""
         return self._made(AdminClient)
 
-    def check(self, patience: float = PATIENCE) -> dict[str, int]:
+    def check(self, patience: float = 5.0) -> dict[str, int]:
         """All topics and how many partitions each has; one clear error when no broker answers or lets us in."""
         self.troubles.clear()
         admin, ends = self.admin(), time.monotonic() + patience

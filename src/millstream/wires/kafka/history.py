@@ -169,7 +169,7 @@ class _Lane:
     def _lost(self, position: int, why: str) -> CheckpointError:
         return CheckpointError(
             f"the rollout at {position} of {self._source} in {self._topic} is no longer there: {why}; "
-            "keep the log for longer: kafka.keep"
+            "keep the log for longer: log.keep"
         )
 
 
