@@ -174,3 +174,19 @@ def test_a_role_of_a_run_that_nobody_knows_says_who_makes_it_known(durable_kafka
     done = mill("role", "actor", "--run", "nobody", "--patience", "0", "--set", f"kafka.bootstrap={durable_kafka}")
     assert done.returncode == 2
     assert "mill role learner" in done.stderr
+
+
+def test_a_learner_begins_only_where_its_checkpoints_are(durable_kafka: str, tmp_path: Path) -> None:
+    here = words(durable_kafka)
+    with (
+        playing(tmp_path / "home", "learner", "CartPole-v1", "--run", "one", *LONG, *here) as learner,
+        playing(tmp_path / "home", "actor", "--run", "one", *here),
+    ):
+        until(lambda: updates(tmp_path / "home" / "one") > 2, "training", 60)
+        done = mill("role", "learner", "CartPole-v1", "--run", "one", "--folder", str(tmp_path / "away"), *LONG, *here)
+        assert done.returncode == 2 and "no checkpoint or journal" in done.stderr
+        assert learner.poll() is None  # it was not even fenced
+        assert mill("stop", str(tmp_path / "home" / "one")).returncode == 0
+        assert learner.wait(30) == 0
+    done = mill("pause", str(tmp_path / "home" / "one"))
+    assert done.returncode == 2 and "was stopped" in done.stderr
