@@ -306,9 +306,11 @@ class KafkaCrew:
 
     def close(self) -> None:
         """End all workers, those on other machines too."""
-        say_stop(self.line.bus, self._intent.desired.reason or "the run has ended")
-        self.host.close()
-        self.line.close()
+        try:
+            say_stop(self.line.bus, self._intent.desired.reason or "the run has ended")
+        finally:
+            self.host.close()
+            self.line.close()
 
     def _end_those_before(self) -> None:
         """Workers outlive a root that was killed; whoever comes in its place begins with its own."""
@@ -343,9 +345,11 @@ class Elsewhere:
 
     def close(self) -> None:
         """Its end is the run's only where it was reached."""
-        if self._intent.desired.stopped_by in ("target", "steps"):
-            say_stop(self.line.bus, f"it has reached its {self._intent.desired.stopped_by}")
-        self.line.close()
+        try:
+            if self._intent.desired.stopped_by in ("target", "steps"):
+                say_stop(self.line.bus, f"it has reached its {self._intent.desired.stopped_by}")
+        finally:
+            self.line.close()
 
 
 def say_stop(bus: Bus, reason: str) -> bool:
