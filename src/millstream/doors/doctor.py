@@ -39,6 +39,7 @@ EXTRAS = {
     "yaml": ("experiment files in YAML", "yaml"),
     "grpc": ("services and clients over the network", "grpc", "grpc_health"),
     "minari": ("mill export-data, mill train --data", "minari", "h5py"),
+    "kafka": ("mill train --topology kafka, mill role", "confluent_kafka"),
     "wandb": ("mill train --wandb", "wandb"),
     "mlflow": ("mill train --mlflow", "mlflow"),
 }
