@@ -40,6 +40,8 @@ from millstream.wires.kafka.topics import Keep, Names
 from millstream.wires.memory import MemoryBus
 from millstream.wires.shared import SharedBus
 
+_VISIBLE = 10.0
+"""Seconds within which what was committed can be read."""
 _LAST_WORDS = 20.0
 """Seconds that workers of an earlier root have to save and end."""
 
@@ -112,7 +114,7 @@ class Known:
 def introduce(config: Experiment, run: str, clock: Clock) -> Known:
     """Make a run known, unless it is already."""
     claim(config, run, clock)
-    return find(config, run, clock)
+    return find(config, run, clock, _VISIBLE)
 
 
 # --- workers ---------------------------------------------------------------------------------------------------------
