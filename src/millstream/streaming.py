@@ -90,7 +90,7 @@ def find(config: Experiment, run: str | None, clock: Clock, patience: float = 0.
             topics.require(cluster, names)
             settings = {**owner.config, "kafka": configuration.to_plain(config)["kafka"], "folder": config.folder}
             return Known(owner.run, names, configuration.from_plain(settings), owner.created_at)
-        except RunError:
+        except (RunError, ConfigError):  # its learner may be about to make it known, and its topics
             if clock.monotonic() >= ends:
                 raise
             clock.rest(0.2)

@@ -90,7 +90,7 @@ def test_roles_on_their_own_train_while_no_control_process_lives(durable_kafka: 
         playing(tmp_path, "recorder", "--run", "alone", *here) as recorder,
     ):
         until(lambda: updates(run) > 3, "training", 60)
-        until(lambda: (run / "run.sock").exists() and trained(run) > 0, "a recorder that counts", 30)
+        until(lambda: (run / "run.sock").exists() and trained(run) > 0, "a recorder that counts", 60)
         recorder.kill()
         recorder.wait()
         before = updates(run)

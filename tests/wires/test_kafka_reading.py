@@ -343,7 +343,7 @@ def test_rollouts_are_read_again_in_the_order_that_is_asked_for(on_kafka):
     for rollout, (actor, _, sequence) in zip(again, (wanted[place] for place in places), strict=True):
         assert_same(rollout, made(on_kafka, actor, sequence, **(LARGE if sequence == 3 else {})))
     trim(on_kafka, 0, 2)
-    with pytest.raises(CheckpointError, match=r"at 0 of actor-0.*no longer there.*kafka\.keep"):
+    with pytest.raises(CheckpointError, match=r"at 0 of actor-0.*no longer there.*log\.keep"):
         list(reread(on_kafka.cluster, on_kafka.names, [("actor-1", 0), ("actor-0", 0)]))
 
 
