@@ -228,9 +228,14 @@ def play(role: str, index: int, known: Known) -> None:
 
 def _check_home(line: Line, folder: Path) -> None:
     """A learner goes on where its checkpoints and journal are; anywhere else it would begin anew, over the good one."""
-    newest = line.policies.latest()
-    at_home = (folder / "journal.jsonl").exists() or (folder / "checkpoints").exists()
-    if newest is not None and newest.version.number and not at_home:
+    if (folder / "journal.jsonl").exists() or (folder / "checkpoints").exists():
+        return
+    looking = KafkaPolicies(line.cluster, line.names, folder.name)  # the learner itself reads no policies
+    try:
+        newest = looking.latest()
+    finally:
+        looking.close()
+    if newest is not None and newest.version.number:
         raise RunError(
             f"{folder.name} has made {newest.version.number} updates, and {folder} has no checkpoint or journal of it; "
             "start its learner where they are (--folder), or begin another run (--run NAME)"
